@@ -141,7 +141,10 @@ func (a *cli) root() *cobra.Command {
 replaced before they grow, threads, and a lock for each job.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not running, 4
-not found, 69 Redis or PostgreSQL does not answer.`,
+not found, 69 Redis or PostgreSQL does not answer.
+
+Pages named docs/… are in /usr/share/doc/resqued with a package, and in
+https://github.com/resqued/resqued/tree/main/docs.`,
 		Example: a.examples("dev                       try it, nothing else needed\n" +
 			"work --queues '*'         work every queue of $REDIS_URL\n" +
 			"enqueue Mail 42 hi --queue mail"),

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,8 +46,57 @@ differs from most: version, config, or a setting that all daemons must share.`,
 			}
 			return s.listWorkers(views, false), nil
 		},
-	}, "list workers (default)", show,
+	}, "list workers (default)", show, a.processesCommand(),
 		a.orderCommand(store.OrderPause), a.maintainCommand(), a.orderCommand(store.OrderResume), a.orderCommand(store.OrderDrain), a.orderCommand(store.OrderRecycle))
+}
+
+// processesCommand makes "workers processes".
+func (a *cli) processesCommand() *cobra.Command {
+	return a.command(verb{
+		use: "processes [WORKER…]", kind: shows, short: "list worker processes by memory",
+		long: `List worker processes, those first that use most memory with their runners. A
+process that leaks has more memory the more jobs it has DONE; it is replaced
+after jobs_per_fork or max_rss. RUNNERS is the memory of its runners; processes
+that are forked count what they share each.`,
+		example: "workers processes\nworkers processes web-1 --watch",
+		args:    cobra.ArbitraryArgs, names: workerNames,
+		run: func(ctx context.Context, s *session, names []string) error {
+			views, err := readWorkers(ctx, s, names)
+			if err != nil {
+				return err
+			}
+			type process struct {
+				Worker     string `json:"worker"`
+				RunnersRSS int64  `json:"runners_rss"`
+				view.Process
+			}
+			var list []process
+			for _, v := range views {
+				for _, p := range v.Processes {
+					one := process{Worker: v.Worker, Process: p}
+					for _, r := range p.Runners {
+						one.RunnersRSS += r.RSS
+					}
+					list = append(list, one)
+				}
+			}
+			slices.SortStableFunc(list, func(a, b process) int { return cmp.Compare(b.RSS+b.RunnersRSS, a.RSS+a.RunnersRSS) })
+			l := newListing("WORKER, >PID, >SLOT, STATE, >RSS, >RUNNERS, >DONE, >OF, >BUSY, +PROCESS")
+			for i := range list {
+				p := &list[i]
+				runners, limit := "", ""
+				if p.RunnersRSS > 0 {
+					runners = view.Size(p.RunnersRSS)
+				}
+				if p.Limit > 0 {
+					limit = strconv.Itoa(p.Limit)
+				}
+				l.add(p.Proc, p, p.Worker, strconv.Itoa(p.PID), strconv.Itoa(p.Slot), p.State, view.Size(p.RSS), runners, strconv.Itoa(p.Done), limit,
+					fmt.Sprintf("%d/%d", p.Busy, p.Threads), p.Proc)
+			}
+			return s.printOr(l, "no worker process of resqued")
+		},
+	})
 }
 
 func workerNames(ctx context.Context, s *store.Store) ([]string, error) {
@@ -163,8 +214,15 @@ func (out *output) writeTree(b *strings.Builder, v *view.Worker) {
 			out.writeRunner(b, r)
 		}
 		for _, j := range p.Jobs {
-			fmt.Fprintf(b, "   t%d %s  %s  %s\n", j.Thread, jobText(j.Class, string(j.Args)),
+			fmt.Fprintf(b, "   t%d %s  %s  %s", j.Thread, jobText(j.Class, string(j.Args)),
 				view.Age(time.Duration(j.RunningS)*time.Second), wire.Printable(j.Queue, 100))
+			if j.OnDeath != "" {
+				b.WriteString("  fails if the process dies: " + j.OnDeath)
+			}
+			b.WriteByte('\n')
+		}
+		if text := p.IfItDies(); text != "" {
+			b.WriteString("   if it dies: " + text + "\n")
 		}
 	}
 }

@@ -20,26 +20,14 @@ func (m *Master) deathPolicy() deathPolicy {
 	return deathPolicy{maxDeaths: m.cfg.MaxDeaths, registered: m.cfg.Policy, classes: m.cfg.Classes, failureLists: m.cfg.FailureLists}
 }
 
-// final returns why a job may not run again after any death, or "".
-func (p deathPolicy) final(job store.Reserved) string {
-	switch {
-	case p.atMostOnce(job):
-		return store.OnceOnly
-	case p.registered.Fail:
-		return store.FailsOnly
-	default:
-		return ""
-	}
-}
-
 // resumes reports whether a job is a slice of a long job, which counts its deaths itself.
-func (p deathPolicy) resumes(job store.Reserved) bool { return p.listed(p.registered.Resumes, job) }
+func (p deathPolicy) resumes(job store.Reserved) bool { return store.Listed(p.registered.Resumes, job) }
 
 // back returns how a job goes back if its process was ended for it. A class lock kept elsewhere
 // lasts until it expires: the job meets its own lock, and would be dropped if its death were not
 // counted.
 func (p deathPolicy) back(job store.Reserved) store.Action {
-	if p.listed(p.registered.Elsewhere, job) {
+	if store.Listed(p.registered.Elsewhere, job) {
 		return store.Requeue
 	}
 	return store.Back
@@ -48,23 +36,12 @@ func (p deathPolicy) back(job store.Reserved) store.Action {
 // atMostOnce reports whether any of the job's class names runs at most once: which one the
 // worker process used is unknown.
 func (p deathPolicy) atMostOnce(job store.Reserved) bool {
-	return p.listed(p.registered.AtMostOnce, job)
-}
-
-func (p deathPolicy) listed(classes []string, job store.Reserved) bool {
-	if len(classes) == 0 {
-		return false
-	}
-	envelope, err := wire.Parse(job.Payload, 0)
-	if err != nil {
-		return false // it has no class, so no code runs for it
-	}
-	return wire.ClassIn(classes, envelope.Names()...)
+	return store.Listed(p.registered.AtMostOnce, job)
 }
 
 // counted returns the name under which statistics count a job.
 func (p deathPolicy) counted(job store.Reserved) string {
-	if envelope, err := wire.Parse(job.Payload, 0); err == nil && p.listed(p.classes, job) {
+	if envelope, err := wire.Parse(job.Payload, 0); err == nil && store.Listed(p.classes, job) {
 		return envelope.Class
 	}
 	return "unknown"

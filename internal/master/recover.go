@@ -105,7 +105,7 @@ func (d death) verdicts(held []store.Reserved, policy deathPolicy, now time.Time
 		if d.seen {
 			v.Action = store.Suspect
 		}
-		final := policy.final(job)
+		final := policy.registered.Final(job)
 		told := d.killed || slices.Contains(d.tokens, job.Token) || slices.Contains(policy.registered.Fails, job.Token)
 		switch {
 		case job.Kill != nil && job.Kill.Requeue:

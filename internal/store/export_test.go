@@ -16,6 +16,9 @@ func (s *Store) Probe(ctx context.Context, others ...rdb.Part) error {
 	return s.db.Probe(ctx, s.rehearsal(others...))
 }
 
+// PartOf is the part of a bill that a key belongs to.
+func PartOf(key string) string { return partOf(key) }
+
 // Rehearsed are the scripts that Probe runs.
 func (s *Store) Rehearsed(ctx context.Context, others ...rdb.Part) []string {
 	return s.db.Rehearsed(ctx, s.rehearsal(others...))

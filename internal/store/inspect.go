@@ -199,6 +199,9 @@ type ProcInfo struct {
 	Err error
 }
 
+// Policy returns what a process's death does to its jobs, as it has registered that.
+func (p ProcInfo) Policy() Policy { return policyFrom(p.Fields, Policy{}) }
+
 // ProcList returns resqued's worker processes, sorted, with their jobs.
 func (s *Store) ProcList(ctx context.Context) ([]ProcInfo, error) {
 	procs, err := s.db.Read.ZRangeWithScores(ctx, s.db.Key(keyProcs), 0, -1).Result()

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/resqued/resqued/internal/rdb"
+	"github.com/resqued/resqued/internal/wire"
 )
 
 // Fields of resqued:proc:<proc> that say what to do with the jobs of a dead worker process: the process that
@@ -72,36 +73,73 @@ func classList(classes []string) string {
 // PolicyOf returns the policy that a process has registered, and which of its jobs were killed. Missing or
 // invalid parts come from fallback. An error means that Redis did not answer.
 func (s *Store) PolicyOf(ctx context.Context, proc string, fallback Policy) (Policy, error) {
-	fields, err := s.db.Read.HMGet(ctx, s.db.Key(keyProcInfo)+proc, infoOnDeath, infoAtMostOnce, infoResumes, infoMaxDeaths, InfoFails).Result()
+	names := []string{infoOnDeath, infoAtMostOnce, infoResumes, infoMaxDeaths, InfoFails}
+	fields, err := s.db.Read.HMGet(ctx, s.db.Key(keyProcInfo)+proc, names...).Result()
 	switch {
-	case err == nil && len(fields) == 5:
+	case err == nil && len(fields) == len(names):
+		return policyFrom(fieldsOf(names, fields), fallback), nil
 	case err != nil && (rdb.Unreachable(err) || rdb.Waitable(err) || ctx.Err() != nil):
 		return Policy{}, fmt.Errorf("read the policy of %s: %w", proc, err)
-	default:
-		return fallback, nil //nolint:nilerr // no hash, or no right to read it: asking again does not help
 	}
-	p := fallback
-	switch fields[0] {
+	return fallback, nil // no hash, or no right to read it: asking again does not help
+}
+
+// policyFrom reads the fields of Info.
+func policyFrom(fields map[string]string, p Policy) Policy {
+	switch fields[infoOnDeath] {
 	case deathRequeues:
 		p.Fail, p.Resumes = false, nil
 	case deathFails:
 		p.Fail, p.Resumes = true, nil
 	}
-	for i, to := range []*[]string{1: &p.AtMostOnce, 2: &p.Resumes} {
+	for name, to := range map[string]*[]string{infoAtMostOnce: &p.AtMostOnce, infoResumes: &p.Resumes} {
 		var classes []string
-		if text, ok := fields[i].(string); ok && to != nil && json.Unmarshal([]byte(text), &classes) == nil && classes != nil {
+		if json.Unmarshal([]byte(fields[name]), &classes) == nil && classes != nil {
 			*to = classes
 		}
 	}
-	if text, ok := fields[3].(string); ok {
-		if n, err := strconv.Atoi(text); err == nil && n > 0 {
-			p.MaxDeaths = n
-		}
+	if n, err := strconv.Atoi(fields[infoMaxDeaths]); err == nil && n > 0 {
+		p.MaxDeaths = n
 	}
-	if text, ok := fields[4].(string); ok {
+	if text, ok := fields[InfoFails]; ok {
 		p.Fails = strings.Fields(text)
 	}
-	return p, nil
+	return p
+}
+
+// Listed reports whether a job's class, or one around it, is among some.
+func Listed(classes []string, job Reserved) bool {
+	if len(classes) == 0 {
+		return false
+	}
+	envelope, err := wire.Parse(job.Payload, 0)
+	if err != nil {
+		return false // it has no class, so no code runs for it
+	}
+	return wire.ClassIn(classes, envelope.Names()...)
+}
+
+// Final returns why a job may not run again after any death, or "".
+func (p Policy) Final(job Reserved) string {
+	switch {
+	case Listed(p.AtMostOnce, job):
+		return OnceOnly
+	case p.Fail:
+		return FailsOnly
+	}
+	return ""
+}
+
+// OnDeath returns why a job fails if its worker process dies of it now, or "" if it runs again.
+func (p Policy) OnDeath(job Reserved) string {
+	final := p.Final(job)
+	switch {
+	case Listed(p.Resumes, job):
+		return ""
+	case p.MaxDeaths == 0: // unknown
+		return final
+	}
+	return Fatal(job, final, p.MaxDeaths, true)
 }
 
 // hopeless times max_deaths is how often a job may die of any cause: a job that takes its whole machine along

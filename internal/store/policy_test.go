@@ -93,3 +93,21 @@ func TestPolicy(t *testing.T) {
 		require.Error(t, err)
 	})
 }
+
+// A process's own words say what its death does to each of its jobs.
+func TestOnDeath(t *testing.T) {
+	t.Parallel()
+	of := func(p store.Policy, class string, deaths, blame int) string {
+		proc := store.ProcInfo{Fields: p.Info()}
+		return proc.Policy().OnDeath(store.Reserved{Payload: []byte(`{"class":"` + class + `","args":[]}`), Deaths: deaths, Blame: blame})
+	}
+	p := store.Policy{AtMostOnce: []string{"Once"}, Resumes: []string{"Long"}, MaxDeaths: 3}
+	require.Empty(t, of(p, "A", 1, 1))
+	require.Equal(t, "death 3 of 3", of(p, "A", 2, 2))
+	require.Contains(t, of(p, "A", 11, 0), "of any cause")
+	require.Equal(t, store.OnceOnly, of(p, "Once", 0, 0))
+	require.Empty(t, of(p, "Long", 11, 11))
+	p.Fail = true
+	require.Equal(t, store.FailsOnly, of(p, "A", 0, 0))
+	require.Empty(t, store.ProcInfo{}.Policy().OnDeath(store.Reserved{Deaths: 50, Blame: 50}), "its policy is not known")
+}

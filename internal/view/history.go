@@ -177,7 +177,7 @@ func Between(since, until string, now time.Time) (span Span, to time.Time, err e
 }
 
 // Classes returns the classes that ran in a span up to now, sorted by time spent, each with the same of the
-// span before. Classes without their own place in the history count as "(other)".
+// span before, as far as the history reaches. Classes without their own place in it count as "(other)".
 func Classes(ctx context.Context, s HistoryStore, span Span, now time.Time) ([]Class, error) {
 	names, err := s.HistoryNames(ctx)
 	if err != nil {
@@ -186,44 +186,37 @@ func Classes(ctx context.Context, s HistoryStore, span Span, now time.Time) ([]C
 	from := now.Add(-span.Length)
 	names = slices.DeleteFunc(names, func(n store.NamedSeries) bool { return n.Kind != history.Class || n.Last.Before(from.Add(-time.Hour)) })
 	// Points of a minute have no percentiles.
-	q := history.Query{From: from.Add(-span.Length), To: now, Step: max(history.Step(span.Step), history.FiveMinutes)}
-	q.Name = history.AllJobs()
-	queries := append(make([]history.Query, 0, len(names)+1), q)
-	for _, n := range names {
-		q.Name = n.Name
-		queries = append(queries, q)
-	}
-	read, err := s.History(ctx, queries...)
+	q := history.Query{From: from, To: now, Step: max(history.Step(span.Step), history.FiveMinutes)}
+	read, err := readSeries(ctx, s, names, q)
 	if err != nil {
 		return nil, err
 	}
-	var all history.Sum
-	for _, p := range read[0] {
-		if !p.At.Before(from) {
-			all.Merge(&p.Sum)
+	earlier := make([][]history.Point, len(read))
+	begin := from.Add(-span.Length)
+	if age := time.Since(begin); age <= Spans[2].Length {
+		if q.From, q.To = begin, from; age > Spans[1].Length {
+			q.Step = history.Hour
+		}
+		if earlier, err = readSeries(ctx, s, names, q); err != nil {
+			return nil, err
 		}
 	}
+	all := total(read[0])
 	var classes []Class
 	for i, points := range read[1:] {
-		var sum, before history.Sum
-		c := Class{Class: names[i].Name.Name}
-		for _, p := range points {
-			if p.At.Before(from) {
-				before.Merge(&p.Sum)
-				continue
-			}
-			sum.Merge(&p.Sum)
-			c.Steps = append(c.Steps, whole(p.Runs))
-		}
+		sum, before := total(points), total(earlier[i+1])
 		if sum.Empty() {
 			continue
 		}
-		c.Tally = TallyOf(&sum)
-		if !before.Empty() {
-			c.Before = new(TallyOf(&before))
+		c := Class{Class: names[i].Name.Name, Tally: TallyOf(&sum), Steps: make([]int64, len(points))}
+		for j, p := range points {
+			c.Steps[j] = whole(p.Runs)
 		}
 		if all.Micros > 0 {
 			c.Share = min(1, float64(sum.Micros)/float64(all.Micros))
+		}
+		if !before.Empty() {
+			c.Before = new(TallyOf(&before))
 		}
 		classes = append(classes, c)
 	}
@@ -231,6 +224,52 @@ func Classes(ctx context.Context, s HistoryStore, span Span, now time.Time) ([]C
 		return cmp.Or(cmp.Compare(b.Seconds, a.Seconds), strings.Compare(a.Class, b.Class))
 	})
 	return classes, nil
+}
+
+// readSeries reads the series of all jobs and those of names, in this order.
+func readSeries(ctx context.Context, s HistoryStore, names []store.NamedSeries, q history.Query) ([][]history.Point, error) {
+	q.Name = history.AllJobs()
+	queries := append(make([]history.Query, 0, len(names)+1), q)
+	for _, n := range names {
+		q.Name = n.Name
+		queries = append(queries, q)
+	}
+	return s.History(ctx, queries...)
+}
+
+func total(points []history.Point) (sum history.Sum) {
+	for _, p := range points {
+		sum.Merge(&p.Sum)
+	}
+	return sum
+}
+
+// Needed is how many threads the jobs of the last hour have kept busy.
+type Needed struct {
+	// Average is over the hour, Peak in its busiest five minutes. A job counts when it ends, with all of its time.
+	Average float64 `json:"average"`
+	Peak    float64 `json:"peak"`
+	// Backlog is how many more would work off the jobs that wait in an hour.
+	Backlog float64 `json:"backlog"`
+}
+
+// ReadNeeded returns how many threads jobs need, nil if none has ended in the last hour.
+func ReadNeeded(ctx context.Context, s HistoryStore, waiting int64) (*Needed, error) {
+	to := time.Now().Truncate(5 * time.Minute)
+	read, err := readSeries(ctx, s, nil, history.Query{From: to.Add(-time.Hour), To: to, Step: history.FiveMinutes})
+	if err != nil {
+		return nil, err
+	}
+	n, sum := &Needed{}, total(read[0])
+	if sum.Runs+sum.Unrun == 0 {
+		return nil, nil
+	}
+	for _, p := range read[0] {
+		n.Peak = max(n.Peak, float64(p.Micros)/1e6/(5*time.Minute).Seconds())
+	}
+	hour := float64(sum.Micros) / 1e6 / time.Hour.Seconds()
+	n.Average, n.Backlog = hour, float64(waiting)*hour/float64(sum.Runs+sum.Unrun)
+	return n, nil
 }
 
 // Total is the sum of a series since its beginning.

@@ -42,6 +42,8 @@ type Job struct {
 	Fence   int64  `json:"fence,omitempty"`
 	Deaths  int    `json:"deaths,omitempty"`
 	Payload string `json:"payload,omitempty"`
+	// OnDeath is why it fails if its worker process dies now; "" = it runs again.
+	OnDeath string `json:"on_death,omitempty"`
 	// Runner is the process that performs it, as of its worker process's last heartbeat.
 	Runner *store.RunnerInfo `json:"runner,omitempty"`
 
@@ -58,6 +60,27 @@ type Job struct {
 	payload []byte
 	rules   *redact.Rules
 	runner  *store.RunnerInfo
+	policy  store.Policy
+}
+
+// Dies returns why the job fails if its worker process dies now; "" = it runs again.
+func (v *Job) Dies() string { return v.policy.OnDeath(v.Record) }
+
+// DeathsText says what the death of their worker processes does to jobs: "2 run again, 1 fails".
+func DeathsText(again, fails int) string {
+	var parts []string
+	for _, n := range [...]struct {
+		n         int
+		one, more string
+	}{{again, "runs again", "run again"}, {fails, "fails", "fail"}} {
+		switch {
+		case n.n == 1:
+			parts = append(parts, "1 job "+n.one)
+		case n.n > 1:
+			parts = append(parts, Grouped(int64(n.n))+" jobs "+n.more)
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // runnersOf maps the tokens of running jobs to the runners of a worker process.
@@ -103,9 +126,10 @@ func Jobs(ctx context.Context, s WorkerStore) ([]*Job, error) {
 	now := time.Now()
 	views := []*Job{}
 	for _, p := range procs {
-		performers := runnersOf(p.Fields[store.InfoRunners])
+		performers, policy := runnersOf(p.Fields[store.InfoRunners]), p.Policy()
 		for _, job := range p.Running {
 			v := newJob(redact.From(ctx), job.Payload, job.Queue, job.Worker, job.StartedAt, now)
+			v.policy = policy
 			v.Run, v.Record, v.runner = store.RunName{Proc: p.Proc, Token: job.Token}, job, performers[job.Token]
 			if v.ID == "" {
 				v.ID = v.Run.String()
@@ -164,7 +188,7 @@ func foreignRuns(rules *redact.Rules, workers []store.WorkerInfo, now time.Time)
 func (v *Job) Detail() {
 	v.Process, v.Token, v.Lock = v.Run.Proc, v.Run.Token, v.LockKey()
 	v.Fence, v.Deaths, v.Payload = v.Record.Fence, v.Record.Deaths, v.rules.Payload(v.payload)
-	v.Runner = v.runner
+	v.Runner, v.OnDeath = v.runner, v.Dies()
 }
 
 // LockKey returns the key of the job's lock as it may be shown, or "".

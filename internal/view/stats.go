@@ -46,6 +46,8 @@ type Stats struct {
 	Parked         int64 `json:"parked"`
 	// LongJobs counts long jobs that wait or run.
 	LongJobs int64 `json:"longjobs"`
+	// Needed is how many threads are needed, if that was asked for; nil = not known.
+	Needed *Needed `json:"threads_needed,omitempty"`
 	// Missing says why a total (by its JSON name), 0 here and null in JSON, could not be read.
 	Missing map[string]string `json:"missing,omitempty"`
 

@@ -174,14 +174,20 @@ func (s *Server) actOnJobs(r *http.Request) (answer, error) {
 		if len(jobs) > 10 {
 			details = append(details, fmt.Sprintf("and %d more", len(jobs)-10))
 		}
-		siblings := -len(jobs)
+		siblings, fails := 0, 0
 		for _, j := range all {
-			if processes[j.Run.Proc] {
+			if processes[j.Run.Proc] && !slices.Contains(known, j.Name) {
 				siblings++
+				if j.Dies() != "" {
+					fails++
+				}
 			}
 		}
 		details = append(details, fmt.Sprintf("Each is told to stop and recorded as failed. One that still runs after %s costs its process; %s in the same processes, which may finish first.",
 			view.Left(killGrace), thereRun(siblings)))
+		if siblings > 0 {
+			details = append(details, "Of those that have not finished by then, "+view.DeathsText(siblings-fails, fails)+".")
+		}
 		command := ""
 		if len(known) > 0 {
 			command = s.command("jobs kill --force-after "+view.Left(killGrace), known...)

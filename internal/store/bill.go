@@ -1,0 +1,234 @@
+package store
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/rdb"
+)
+
+const (
+	// billKeys is how many keys of the server Bill looks at, billCommands how many commands it watches.
+	billKeys     = 2_000_000
+	billCommands = 20_000
+	// billFamilies is how many keys of one kind are measured; the others count as much on average.
+	billFamilies = 2_000
+)
+
+// Cost is what one part of a namespace costs Redis.
+type Cost struct {
+	// What is "queue mail", "failures", "history", "locks" and so on.
+	What string `json:"what"`
+	Keys int64  `json:"keys"`
+	// Bytes is the memory of its keys. Of parts with thousands of keys it is an estimate.
+	Bytes int64 `json:"bytes"`
+	// PerS is how many commands a second use its keys, those in scripts included; nil = unknown.
+	PerS *float64 `json:"commands_per_s"`
+	// measured is how many of its keys Bytes counts, while it is read.
+	measured int64
+}
+
+// Bill is what a namespace costs Redis.
+type Bill struct {
+	// Costs are its parts, the largest first.
+	Costs []Cost
+	// Partial: the server has more keys than were looked at.
+	Partial bool
+	// Unwatched says why commands are not known.
+	Unwatched string
+}
+
+// Bill looks at each key of the namespace, and at most for a second at the commands that the server carries
+// out (MONITOR, which slows it down meanwhile).
+func (s *Store) Bill(ctx context.Context) (*Bill, error) {
+	node, err := s.db.Node(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("what Redis holds: %w", err)
+	}
+	costs, b := map[string]*Cost{}, &Bill{}
+	of := func(key string) *Cost {
+		what := partOf(key)
+		if costs[what] == nil {
+			costs[what] = &Cost{What: what}
+		}
+		return costs[what]
+	}
+	var cursor uint64
+	for looked := 0; ; {
+		keys, next, err := node.Scan(ctx, cursor, globEscape(s.db.Prefix)+"*", scanCount).Result()
+		if err != nil {
+			return nil, fmt.Errorf("what Redis holds: %w", err)
+		}
+		if err := s.weigh(ctx, node, keys, of); err != nil {
+			return nil, err
+		}
+		if cursor, looked = next, looked+scanCount; cursor == 0 {
+			break
+		}
+		if b.Partial = looked >= billKeys; b.Partial {
+			break
+		}
+	}
+	for _, c := range costs {
+		if c.measured > 0 {
+			c.Bytes = int64(float64(c.Bytes) / float64(c.measured) * float64(c.Keys))
+		}
+	}
+	if err := s.watch(ctx, node, of); err != nil {
+		b.Unwatched = err.Error()
+	}
+	for _, c := range costs {
+		if c.PerS == nil && b.Unwatched == "" {
+			c.PerS = new(0.)
+		}
+		b.Costs = append(b.Costs, *c)
+	}
+	slices.SortFunc(b.Costs, func(a, b Cost) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), strings.Compare(a.What, b.What)) })
+	return b, nil
+}
+
+// weigh adds keys to their parts.
+func (s *Store) weigh(ctx context.Context, node redis.Cmdable, keys []string, of func(key string) *Cost) error {
+	pipe := node.Pipeline()
+	sizes := map[*Cost][]*redis.IntCmd{}
+	for _, key := range keys {
+		c := of(strings.TrimPrefix(key, s.db.Prefix))
+		if c.Keys++; c.Keys <= billFamilies {
+			sizes[c] = append(sizes[c], pipe.MemoryUsage(ctx, key))
+		}
+	}
+	if _, err := pipe.Exec(ctx); err != nil && (rdb.Unreachable(err) || rdb.Refusal(err) != "") {
+		return fmt.Errorf("sizes of keys (MEMORY USAGE): %w", err)
+	}
+	for c, list := range sizes {
+		for _, size := range list {
+			if size.Err() == nil { // else it has gone meanwhile
+				c.Bytes, c.measured = c.Bytes+size.Val(), c.measured+1
+			}
+		}
+	}
+	return nil
+}
+
+// watch counts the commands of each part for a second, or until there are many.
+func (s *Store) watch(ctx context.Context, node redis.Cmdable, of func(key string) *Cost) error {
+	client, ok := node.(*redis.Client)
+	if !ok {
+		return fmt.Errorf("%T cannot watch them", node)
+	}
+	// MONITOR never ends, which go-redis's connections cannot do: it gets one that go-redis has only made.
+	o := *client.Options()
+	var conn net.Conn
+	dial := o.Dialer
+	o.Protocol, o.MinIdleConns, o.MaxRetries = 2, 0, -1
+	o.Dialer = func(ctx context.Context, network, addr string) (_ net.Conn, err error) {
+		conn, err = dial(ctx, network, addr)
+		return conn, err
+	}
+	maker := redis.NewClient(&o)
+	defer func() { _ = maker.Close() }()
+	made := maker.Conn()
+	defer func() { _ = made.Close() }()
+	if err := made.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("watch commands: %w", err)
+	}
+	began := time.Now()
+	end := began.Add(time.Second)
+	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
+		return fmt.Errorf("watch commands: %w", err)
+	}
+	lines, counts := bufio.NewReaderSize(conn, 1<<16), map[*Cost]float64{}
+	for n := -1; n < billCommands; n++ {
+		_ = conn.SetReadDeadline(end)
+		line, err := readCut(lines)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			n = billCommands
+		case err != nil:
+			return fmt.Errorf("watch commands: %w", err)
+		case n < 0 && line[0] != '+':
+			return fmt.Errorf("watch commands (MONITOR): %s", strings.TrimSpace(strings.TrimPrefix(line, "-")))
+		default:
+			if key, ok := watchedKey(line, s.db.Prefix); ok {
+				counts[of(key)]++
+			}
+		}
+	}
+	seconds := time.Since(began).Seconds()
+	for c, n := range counts {
+		c.PerS = new(n / seconds)
+	}
+	return ctx.Err()
+}
+
+// readCut reads a line and returns its beginning: payloads may be long.
+func readCut(r *bufio.Reader) (string, error) {
+	const shown = 4096
+	var line []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		line = append(line, part[:min(len(part), shown-len(line))]...)
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return string(line), err
+		}
+	}
+}
+
+// watchedKey returns the key of the namespace in a line of MONITOR,
+//
+//	+1700000000.123456 [0 127.0.0.1:6379] "lpop" "resque:queue:mail"
+//
+// without the namespace. Scripts are left out: their commands have lines of their own.
+func watchedKey(line, prefix string) (key string, ok bool) {
+	_, words, _ := strings.Cut(line, "] ")
+	if len(words) > 4 && strings.EqualFold(words[1:5], "eval") || len(words) > 5 && strings.EqualFold(words[1:6], "fcall") {
+		return "", false
+	}
+	_, key, ok = strings.Cut(words, ` "`+strings.Trim(strconv.Quote(prefix), `"`))
+	key, _, _ = strings.Cut(key, `"`)
+	return key, ok
+}
+
+// partOf returns the part of a namespace that a key, without the namespace, belongs to.
+func partOf(key string) string {
+	for _, p := range [...]struct{ begin, what string }{
+		{"queue:", "queue"}, {"resqued:suspects:", "queue"}, {"resqued:deaths:", "queue"}, {"resqued:died:", "queue"}, {"resqued:lines:", "queue"},
+		{"resqued:ready:", "queue"}, {"resqued:turns:", "queue"}, {"resqued:blocked:", "queue"}, {"resqued:open:", "queue"}, {"resqued:seen:", "queue"},
+		{"resqued:line:", "line"}, {"resqued:turn:", "line"},
+		{"failed", "failures"}, {"failure-resque-retry:", "failures"}, {"resque-retry:", "failures"}, {"resqued:passed:", "failures"}, {"resqued:parked", "failures"},
+		{"resqued:hist:", "history"}, {"resqued:events", "history"}, {"stat:", "history"},
+		{"locket:", "locks"}, {"lock:", "locks"}, {"loner:", "locks"}, {"locker:", "locks"}, {"resqued:fence", "locks"}, {"resqued:held:", "locks"},
+		{"resqued:awaited", "locks"}, {"resqued:asks:", "locks"}, {"resqued:request:", "locks"},
+		{"delayed", "delayed jobs"}, {"timestamps:", "delayed jobs"}, {"resqued:delayed", "delayed jobs"},
+		{"resqued:longjob:", "long jobs"}, {"resqued:inflight:", "running jobs"},
+		{"worker", "workers"}, {"resqued:proc", "workers"}, {"resqued:master", "workers"}, {"resqued:place:", "workers"}, {"resqued:kill", "workers"}, {"resqued:order", "workers"},
+	} {
+		rest, ok := strings.CutPrefix(key, p.begin)
+		switch {
+		case !ok:
+		case p.what == "line": // <length of the name>:<name>:…
+			length, rest, _ := strings.Cut(rest, ":")
+			n, _ := strconv.Atoi(length)
+			return "queue " + rest[:min(max(n, 0), len(rest))]
+		case p.what == "queue":
+			return "queue " + strings.TrimSuffix(strings.TrimSuffix(rest, ":uniqueue"), ":start_at")
+		default:
+			return p.what
+		}
+	}
+	if strings.HasSuffix(key, "_failed") {
+		return "failures"
+	}
+	return "the rest"
+}
