@@ -73,9 +73,12 @@ func listClasses(ctx context.Context, s *session, since, until, by string) error
 	slices.SortStableFunc(classes, func(a, b view.Class) int { return cmp.Compare(order(&b), order(&a)) })
 	l := newListing("CLASS, >RUNS, >BEFORE, >FAILED, >BEFORE, >P50, >P95, >BEFORE, >WAIT, >BEFORE, +>SHARE")
 	for _, c := range classes {
-		before := cmp.Or(c.Before, &view.Tally{})
-		l.add(c.Class, &c, c.Class, view.Grouped(c.Runs), view.Grouped(before.Runs), view.Grouped(c.Failed), view.Grouped(before.Failed),
-			millis(c.P50), millis(c.P95), millis(before.P95), millis(c.Wait), millis(before.Wait), strconv.Itoa(int(100*c.Share+.5))+" %")
+		var runs, failed, p95, wait string
+		if b := c.Before; b != nil {
+			runs, failed, p95, wait = view.Grouped(b.Runs), view.Grouped(b.Failed), millis(b.P95), millis(b.Wait)
+		}
+		l.add(c.Class, &c, c.Class, view.Grouped(c.Runs), runs, view.Grouped(c.Failed), failed,
+			millis(c.P50), millis(c.P95), p95, millis(c.Wait), wait, strconv.Itoa(int(100*c.Share+.5))+" %")
 	}
 	return s.printOr(l, "no job ran in this span, or none is counted yet")
 }

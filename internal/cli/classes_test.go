@@ -44,7 +44,7 @@ func TestClasses(t *testing.T) {
 	require.NoError(t, json.Unmarshal(f.shell("classes", "--by", "failed", "-o", "json"), &list))
 	require.Len(t, list.Items, 2)
 	require.Equal(t, []string{"Pay", "Mail"}, []string{list.Items[0].Class, list.Items[1].Class})
-	require.Nil(t, list.Items[0].Before)
+	require.Zero(t, list.Items[0].Before.Runs)
 	require.Equal(t, []int{100, 1, 30, 20}, []int{list.Items[1].Runs, list.Items[1].Failed, list.Items[1].Before.Runs, list.Items[1].Before.Failed})
 	require.Contains(t, string(f.shell("classes", "--since", "90m", "--until", "70m")), "Mail ")
 	page := f.Ask("GET", "/classes?since=90m&until=70m", "").Body.String()
@@ -54,4 +54,9 @@ func TestClasses(t *testing.T) {
 	require.Len(t, items, 1)
 	require.InEpsilon(t, 30, items[0].(map[string]any)["runs"], 1e-9)
 	require.Equal(t, 400, f.Ask("GET", "/classes?since=tomorrow", "").Code)
+	require.Equal(t, 400, f.Ask("GET", "/api/v1/classes?until=10m", "").Code)
+	require.NoError(t, json.Unmarshal(f.shell("classes", "--since", "21m", "--until", "19m", "-o", "json"), &list))
+	require.Equal(t, []int{10, 0}, []int{list.Items[0].Runs, list.Items[0].Before.Runs}, "nothing counts twice")
+	require.NoError(t, json.Unmarshal(f.shell("classes", "--since", "20d", "-o", "json"), &list))
+	require.Nil(t, list.Items[0].Before, "the history does not reach there")
 }

@@ -167,13 +167,7 @@ func (out *output) runText(v *view.Job) string {
 	if v.Deaths > 0 {
 		d.line("deaths", strconv.Itoa(v.Deaths))
 	}
-	switch {
-	case v.State == view.JobForeign:
-	case v.OnDeath == "":
-		d.line("on death", "it runs again")
-	default:
-		d.line("on death", "it fails: "+v.OnDeath)
-	}
+	d.line("on death", v.OnDeath)
 	payload := v.Payload
 	if len(payload) > payloadShown {
 		payload = payload[:payloadShown] + "… (" + view.Size(int64(len(payload))) + " in all)"

@@ -2,8 +2,8 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -22,7 +22,7 @@ type pausedView struct {
 	Changed bool  `json:"changed"`
 	Jobs    int64 `json:"jobs"`
 
-	*store.PauseOptions `json:"-"` // of a pause that begins
+	before, now *store.Pause // of a pause that was asked for
 }
 
 func (a *cli) pauseQueuesCommand() *cobra.Command {
@@ -32,9 +32,9 @@ func (a *cli) pauseQueuesCommand() *cobra.Command {
 		use: "pause QUEUE…", kind: adds, short: "let the jobs of queues wait",
 		long: `Pause queues on all machines until "queues resume", or for a time: no daemon
 takes their jobs. Running jobs continue, and new ones can be enqueued. "queues"
-and the dashboard show who paused them, until when and why; for a queue that is
-paused already, --for and --reason replace that. Ruby workers obey if they have
-resque-pause. Signal USR2 pauses one daemon with all its queues.`,
+and the dashboard show who paused them, until when and why. A pause of a queue that
+is paused already never shortens that: resume it first. Ruby workers obey if
+they have resque-pause. Signal USR2 pauses one daemon with all its queues.`,
 		example: "queues pause mail\nqueues pause --all --for 30m --reason 'migration 4711'",
 		args:    a.someOrAll(&all, "which queue?", "queues", "Name queues", "queues"), names: queueNames,
 		flags: func(f *flagSet) {
@@ -49,9 +49,16 @@ resque-pause. Signal USR2 pauses one daemon with all its queues.`,
 				return usage("", "%s", err)
 			}
 			if all {
-				return pauseAll(ctx, s, &o, func(ctx context.Context) (bool, error) { return s.PauseAll(ctx, o) })
+				return pauseAll(ctx, s, func(ctx context.Context, v *pausedView) (err error) {
+					v.Paused = true
+					v.before, v.now, err = s.PauseAll(ctx, o)
+					return err
+				})
 			}
-			return pauseQueues(ctx, s, args, &o, unknown, func(ctx context.Context, queue string) (bool, error) { return s.Pause(ctx, queue, o) })
+			return pauseQueues(ctx, s, args, true, unknown, func(ctx context.Context, v *pausedView) (err error) {
+				v.before, v.now, err = s.Pause(ctx, v.Queue, o)
+				return err
+			})
 		},
 	})
 }
@@ -68,24 +75,28 @@ paused by name stay paused.`,
 		flags: func(f *flagSet) { f.BoolVar(&all, "all", false, "end a pause of all queues") },
 		run: func(ctx context.Context, s *session, args []string) error {
 			if all {
-				return pauseAll(ctx, s, nil, s.ResumeAll)
+				return pauseAll(ctx, s, func(ctx context.Context, v *pausedView) (err error) {
+					v.Changed, err = s.ResumeAll(ctx)
+					return err
+				})
 			}
-			return pauseQueues(ctx, s, args, nil, false, s.Resume)
+			return pauseQueues(ctx, s, args, false, false, func(ctx context.Context, v *pausedView) (err error) {
+				v.Changed, err = s.Resume(ctx, v.Queue)
+				return err
+			})
 		},
 	})
 }
 
-// pauseAll begins a pause of all queues, or ends it without options.
-func pauseAll(ctx context.Context, s *session, o *store.PauseOptions, set func(context.Context) (changed bool, err error)) error {
-	changed, err := set(ctx)
-	if err != nil {
+func pauseAll(ctx context.Context, s *session, set func(context.Context, *pausedView) error) error {
+	v := &pausedView{Queue: allQueues}
+	if err := set(ctx, v); err != nil {
 		return err
 	}
 	list, err := s.QueueList(ctx)
 	if err != nil {
 		return err
 	}
-	v := &pausedView{Queue: allQueues, Paused: o != nil, Changed: changed, PauseOptions: o}
 	for _, q := range list {
 		v.Jobs += q.Size
 	}
@@ -94,8 +105,7 @@ func pauseAll(ctx context.Context, s *session, o *store.PauseOptions, set func(c
 	return s.tell(l)
 }
 
-// pauseQueues is pauseAll for some queues.
-func pauseQueues(ctx context.Context, s *session, names []string, o *store.PauseOptions, unknown bool, set func(ctx context.Context, queue string) (changed bool, err error)) error {
+func pauseQueues(ctx context.Context, s *session, names []string, pause, unknown bool, set func(context.Context, *pausedView) error) error {
 	list, err := s.QueueList(ctx)
 	if err != nil {
 		return err
@@ -118,14 +128,14 @@ func pauseQueues(ctx context.Context, s *session, names []string, o *store.Pause
 	}
 	l := &listing{}
 	for _, q := range list {
-		v := &pausedView{Queue: q.Name, Paused: o != nil, Jobs: q.Size, PauseOptions: o}
-		if v.Changed, err = set(ctx, q.Name); err != nil {
+		v := &pausedView{Queue: q.Name, Paused: pause, Jobs: q.Size}
+		if err := set(ctx, v); err != nil {
 			_ = s.tell(l)
 			return err
 		}
 		v.tell(s, l, wire.Printable(q.Name, 0))
 	}
-	if all && o == nil {
+	if all && !pause {
 		s.warn("all queues are paused; see: %s queues resume --all", s.again())
 	}
 	return s.tell(l)
@@ -134,18 +144,27 @@ func pauseQueues(ctx context.Context, s *session, names []string, o *store.Pause
 // tell adds a result to a list, and to the events if something has changed.
 func (v *pausedView) tell(s *session, l *listing, name string) {
 	waiting := plural(int(v.Jobs), "job")
-	done, already, event := "resumed", name+": not paused", store.EventResumed
-	if v.Paused {
-		done, already, event = "paused", fmt.Sprintf("%s: paused already, with %s", name, waiting), store.EventPaused
-	}
-	if !v.Changed {
-		l.did(v.Queue, v, "%s", already)
+	subject := "queue " + v.Queue
+	switch {
+	case !v.Paused && !v.Changed:
+		l.did(v.Queue, v, "%s: not paused", name)
+		return
+	case !v.Paused:
+		l.did(v.Queue, v, "resumed %s with %s", name, waiting)
+		s.a.act(store.EventResumed, subject, "with "+waiting, int(v.Jobs))
 		return
 	}
-	how := ""
-	if v.PauseOptions != nil {
-		how = v.PauseOptions.String()
+	if v.Changed = v.before != v.now; !v.Changed {
+		l.did(v.Queue, v, "%s: paused already%s, with %s", name, pauseDetails(v.now), waiting)
+		return
 	}
-	l.did(v.Queue, v, "%s %s with %s%s", done, name, waiting, how)
-	s.a.act(event, "queue "+v.Queue, "with "+waiting+how, int(v.Jobs))
+	now := pauseDetails(&store.Pause{Key: v.now.Key, Until: v.now.Until, Reason: v.now.Reason})
+	if s.a.act(store.EventPaused, subject, "with "+waiting+now, int(v.Jobs)); v.before == nil {
+		l.did(v.Queue, v, "paused %s with %s%s", name, waiting, now)
+		return
+	}
+	l.did(v.Queue, v, "%s: was paused%s; now%s, with %s", name, pauseDetails(v.before), now, waiting)
 }
+
+// pauseDetails says by whom a pause is, for how long and why.
+func pauseDetails(p *store.Pause) string { return strings.TrimPrefix(view.PauseText(p), p.Subject()) }

@@ -97,6 +97,7 @@ func (s *session) printBill(ctx context.Context) error {
 		s.note("commands are not known: %s", wire.Printable(b.Unwatched, 300))
 	}
 	l := newListing("WHAT, >KEYS, >MEMORY, >COMMANDS/S")
+	l.partial = b.Partial
 	for i := range b.Costs {
 		c := &b.Costs[i]
 		rate := ""

@@ -216,8 +216,8 @@ func (out *output) writeTree(b *strings.Builder, v *view.Worker) {
 		for _, j := range p.Jobs {
 			fmt.Fprintf(b, "   t%d %s  %s  %s", j.Thread, jobText(j.Class, string(j.Args)),
 				view.Age(time.Duration(j.RunningS)*time.Second), wire.Printable(j.Queue, 100))
-			if j.OnDeath != "" {
-				b.WriteString("  fails if the process dies: " + j.OnDeath)
+			if strings.HasPrefix(j.OnDeath, "fails") {
+				b.WriteString("  if the process dies, " + j.OnDeath)
 			}
 			b.WriteByte('\n')
 		}

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -40,6 +41,8 @@ type Options struct {
 	Password func() string
 	// AllowEviction accepts a server whose maxmemory-policy may drop jobs.
 	AllowEviction bool
+	// Dial, if not nil, makes the connections to a single server: tests have one in their own process.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	small bool   // little data goes over the connections
 	share *share // of the memory for pending answers

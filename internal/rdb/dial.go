@@ -40,6 +40,14 @@ func dialer(conf *tls.Config, share *share) dialFunc {
 	}
 }
 
+// Unmeasured returns a connection of a client without the limits for answers, for one that has no end.
+func Unmeasured(c net.Conn) net.Conn {
+	if measured, ok := c.(*measuredConn); ok {
+		return measured.Conn
+	}
+	return c
+}
+
 // opHandshake is the Op of a failed handshake; the library would repeat a "dial" that timed out.
 const opHandshake = "TLS handshake"
 

@@ -74,7 +74,9 @@ func newClient(o Options, retries int) (Conn, error) {
 		opts.DialTimeout, opts.ReadTimeout, opts.WriteTimeout = dialTimeout, IOTimeout, IOTimeout
 		opts.DialerRetries = 1
 		opts.ContextTimeoutEnabled = true
-		opts.Dialer = dialer(opts.TLSConfig, o.share)
+		if opts.Dialer = o.Dial; o.Dial == nil {
+			opts.Dialer = dialer(opts.TLSConfig, o.share)
+		}
 		opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		opts.ReadBufferSize, opts.WriteBufferSize = o.buffer(), o.buffer()
 		opts.CredentialsProviderContext = o.credentials(opts.Username, opts.Password)

@@ -105,7 +105,7 @@ func (s *Store) weigh(ctx context.Context, node redis.Cmdable, keys []string, of
 	for _, key := range keys {
 		c := of(strings.TrimPrefix(key, s.db.Prefix))
 		if c.Keys++; c.Keys <= billFamilies {
-			sizes[c] = append(sizes[c], pipe.MemoryUsage(ctx, key))
+			sizes[c] = append(sizes[c], pipe.MemoryUsage(ctx, key, samples(strings.TrimPrefix(key, s.db.Prefix))))
 		}
 	}
 	if _, err := pipe.Exec(ctx); err != nil && (rdb.Unreachable(err) || rdb.Refusal(err) != "") {
@@ -119,6 +119,15 @@ func (s *Store) weigh(ctx context.Context, node redis.Cmdable, keys []string, of
 		}
 	}
 	return nil
+}
+
+// samples is how many parts of a key are measured: all (0) of lists, whose first jobs may be far larger than the
+// others, and which Redis keeps in blocks of some KiB.
+func samples(key string) int {
+	if strings.HasPrefix(key, "queue:") && !strings.HasSuffix(key, ":uniqueue") || strings.HasPrefix(key, "failed") || strings.HasSuffix(key, "_failed") {
+		return 0
+	}
+	return 100
 }
 
 // watch counts the commands of each part for a second, or until there are many.
@@ -143,6 +152,7 @@ func (s *Store) watch(ctx context.Context, node redis.Cmdable, of func(key strin
 	if err := made.Ping(ctx).Err(); err != nil {
 		return fmt.Errorf("watch commands: %w", err)
 	}
+	conn = rdb.Unmeasured(conn)
 	began := time.Now()
 	end := began.Add(time.Second)
 	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
@@ -160,7 +170,7 @@ func (s *Store) watch(ctx context.Context, node redis.Cmdable, of func(key strin
 		case n < 0 && line[0] != '+':
 			return fmt.Errorf("watch commands (MONITOR): %s", strings.TrimSpace(strings.TrimPrefix(line, "-")))
 		default:
-			if key, ok := watchedKey(line, s.db.Prefix); ok {
+			if key, ok := watchedKey(line, o.DB, s.db.Prefix); ok {
 				counts[of(key)]++
 			}
 		}
@@ -190,29 +200,72 @@ func readCut(r *bufio.Reader) (string, error) {
 //	+1700000000.123456 [0 127.0.0.1:6379] "lpop" "resque:queue:mail"
 //
 // without the namespace. Scripts are left out: their commands have lines of their own.
-func watchedKey(line, prefix string) (key string, ok bool) {
-	_, words, _ := strings.Cut(line, "] ")
-	if len(words) > 4 && strings.EqualFold(words[1:5], "eval") || len(words) > 5 && strings.EqualFold(words[1:6], "fcall") {
+func watchedKey(line string, db int, prefix string) (key string, ok bool) {
+	_, rest, _ := strings.Cut(line, " [")
+	number, rest, _ := strings.Cut(rest, " ")
+	_, words, _ := strings.Cut(rest, "] ")
+	if number != strconv.Itoa(db) {
 		return "", false
 	}
-	_, key, ok = strings.Cut(words, ` "`+strings.Trim(strconv.Quote(prefix), `"`))
-	key, _, _ = strings.Cut(key, `"`)
-	return key, ok
+	for first := true; ; first = false {
+		quoted, err := strconv.QuotedPrefix(words)
+		if err != nil {
+			return "", false // the end, or of a long line its cut
+		}
+		word, _ := strconv.Unquote(quoted)
+		if name := strings.ToLower(word); first && (strings.HasPrefix(name, "eval") || strings.HasPrefix(name, "fcall")) {
+			return "", false
+		}
+		if key, ok = strings.CutPrefix(word, prefix); ok && !first {
+			return key, true
+		}
+		words = strings.TrimPrefix(words[len(quoted):], " ")
+	}
 }
 
 // partOf returns the part of a namespace that a key, without the namespace, belongs to.
 func partOf(key string) string {
 	for _, p := range [...]struct{ begin, what string }{
-		{"queue:", "queue"}, {"resqued:suspects:", "queue"}, {"resqued:deaths:", "queue"}, {"resqued:died:", "queue"}, {"resqued:lines:", "queue"},
-		{"resqued:ready:", "queue"}, {"resqued:turns:", "queue"}, {"resqued:blocked:", "queue"}, {"resqued:open:", "queue"}, {"resqued:seen:", "queue"},
-		{"resqued:line:", "line"}, {"resqued:turn:", "line"},
-		{"failed", "failures"}, {"failure-resque-retry:", "failures"}, {"resque-retry:", "failures"}, {"resqued:passed:", "failures"}, {"resqued:parked", "failures"},
-		{"resqued:hist:", "history"}, {"resqued:events", "history"}, {"stat:", "history"},
-		{"locket:", "locks"}, {"lock:", "locks"}, {"loner:", "locks"}, {"locker:", "locks"}, {"resqued:fence", "locks"}, {"resqued:held:", "locks"},
-		{"resqued:awaited", "locks"}, {"resqued:asks:", "locks"}, {"resqued:request:", "locks"},
-		{"delayed", "delayed jobs"}, {"timestamps:", "delayed jobs"}, {"resqued:delayed", "delayed jobs"},
-		{"resqued:longjob:", "long jobs"}, {"resqued:inflight:", "running jobs"},
-		{"worker", "workers"}, {"resqued:proc", "workers"}, {"resqued:master", "workers"}, {"resqued:place:", "workers"}, {"resqued:kill", "workers"}, {"resqued:order", "workers"},
+		{"queue:", "queue"},
+		{"resqued:suspects:", "queue"},
+		{"resqued:deaths:", "queue"},
+		{"resqued:died:", "queue"},
+		{"resqued:lines:", "queue"},
+		{"resqued:ready:", "queue"},
+		{"resqued:turns:", "queue"},
+		{"resqued:blocked:", "queue"},
+		{"resqued:open:", "queue"},
+		{"resqued:seen:", "queue"},
+		{"resqued:line:", "line"},
+		{"resqued:turn:", "line"},
+		{"failed", "failures"},
+		{"failure-resque-retry:", "failures"},
+		{"resque-retry:", "failures"},
+		{"resqued:passed:", "failures"},
+		{"resqued:parked", "failures"},
+		{"resqued:hist:", "history"},
+		{"resqued:events", "history"},
+		{"stat:", "history"},
+		{"locket:", "locks"},
+		{"lock:", "locks"},
+		{"loner:", "locks"},
+		{"locker:", "locks"},
+		{"resqued:fence", "locks"},
+		{"resqued:held:", "locks"},
+		{"resqued:awaited", "locks"},
+		{"resqued:asks:", "locks"},
+		{"resqued:request:", "locks"},
+		{"delayed", "delayed jobs"},
+		{"timestamps:", "delayed jobs"},
+		{"resqued:delayed", "delayed jobs"},
+		{"resqued:longjob:", "long jobs"},
+		{"resqued:inflight:", "running jobs"},
+		{"worker", "workers"},
+		{"resqued:proc", "workers"},
+		{"resqued:master", "workers"},
+		{"resqued:place:", "workers"},
+		{"resqued:kill", "workers"},
+		{"resqued:order", "workers"},
 	} {
 		rest, ok := strings.CutPrefix(key, p.begin)
 		switch {

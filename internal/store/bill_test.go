@@ -50,6 +50,24 @@ func TestBill(t *testing.T) {
 	require.Zero(t, *parts["history"].PerS)
 }
 
+// TestWatchedKey: names are as in Redis, and other databases do not count.
+func TestWatchedKey(t *testing.T) {
+	t.Parallel()
+	for line, key := range map[string]string{
+		`+1700000000.1 [0 127.0.0.1:1] "lpop" "ns:queue:mail"`:              "queue:mail",
+		`+1700000000.1 [0 lua] "LLEN" "ns:queue:b\xc3\xbcro"`:               "queue:büro",
+		`+1700000000.1 [0 unix:/a] "del" "other" "ns:a\"b\\c" "ns:d"`:       `a"b\c`,
+		`+1700000000.1 [0 127.0.0.1:1] "EVALSHA" "abc" "1" "ns:queue:mail"`: "",
+		`+1700000000.1 [1 127.0.0.1:1] "lpop" "ns:queue:mail"`:              "",
+		`+1700000000.1 [0 127.0.0.1:1] "set" "other" "a long val`:           "",
+		`+OK`: "",
+	} {
+		got, ok := store.WatchedKey(line, 0, "ns:")
+		require.Equal(t, key, got, line)
+		require.Equal(t, key != "", ok, line)
+	}
+}
+
 // TestBillWithoutMonitor: without the right to MONITOR the memory is known.
 func TestBillWithoutMonitor(t *testing.T) {
 	t.Parallel()

@@ -19,6 +19,11 @@ func (s *Store) Probe(ctx context.Context, others ...rdb.Part) error {
 // PartOf is the part of a bill that a key belongs to.
 func PartOf(key string) string { return partOf(key) }
 
+// WatchedKey is the key in a line of MONITOR.
+func WatchedKey(line string, db int, prefix string) (key string, ok bool) {
+	return watchedKey(line, db, prefix)
+}
+
 // Rehearsed are the scripts that Probe runs.
 func (s *Store) Rehearsed(ctx context.Context, others ...rdb.Part) []string {
 	return s.db.Rehearsed(ctx, s.rehearsal(others...))

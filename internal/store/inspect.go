@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -114,6 +115,9 @@ func (s *Store) QueueList(ctx context.Context) ([]QueueInfo, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.readPauses(ctx, append(slices.Collect(maps.Values(paused)), all...)); err != nil {
+		return nil, err
+	}
 	for i := range out {
 		q := &out[i]
 		if q.Pauses = all; paused[q.Name] != nil {
@@ -198,9 +202,6 @@ type ProcInfo struct {
 	// Err says why its fields or jobs are unknown: the key has the wrong type.
 	Err error
 }
-
-// Policy returns what a process's death does to its jobs, as it has registered that.
-func (p ProcInfo) Policy() Policy { return policyFrom(p.Fields, Policy{}) }
 
 // ProcList returns resqued's worker processes, sorted, with their jobs.
 func (s *Store) ProcList(ctx context.Context) ([]ProcInfo, error) {

@@ -95,7 +95,7 @@ func TestSharedLooks(t *testing.T) {
 			for name, put := range map[string]func(f *fixture){
 				"paused": func(f *fixture) {
 					f.push("q", job("A", "[1]"))
-					_, err := f.Pause(f.t.Context(), "q", store.PauseOptions{})
+					_, _, err := f.Pause(f.t.Context(), "q", store.PauseOptions{})
 					require.NoError(f.t, err)
 				},
 				"due": func(f *fixture) { f.delayed(time.UnixMilli(1), "later:1#1", "q", job("A", "[1]")) },
@@ -190,7 +190,7 @@ func TestWalk(t *testing.T) {
 			require.NoError(t, f.redis.Del(t.Context(), f.key("queue:q1234")).Err())
 			require.Empty(t, look(f, store.PollRequest{}).Reasons.With(store.Free))
 			f.push("q1234", job("A", "[1]"))
-			_, err := f.Pause(t.Context(), "q1234", store.PauseOptions{})
+			_, _, err := f.Pause(t.Context(), "q1234", store.PauseOptions{})
 			require.NoError(t, err)
 			require.Equal(t, []string{"q1234"}, look(f, store.PollRequest{}).Reasons.With(store.Paused))
 			_, err = f.Resume(t.Context(), "q1234")

@@ -1,8 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -23,7 +26,23 @@ type Pause struct {
 	// At is when it began, Until when it ends by itself; zero = unknown, or no end.
 	At    time.Time `json:"at,omitzero"`
 	Until time.Time `json:"until,omitzero"`
+
+	other bool // the key is of another type
 }
+
+// Subject says what is paused: "paused" is one queue.
+func (p *Pause) Subject() string {
+	switch p.Key {
+	case keyPauseAll:
+		return "all queues are paused"
+	case keyPauseWorkers:
+		return "all workers are paused, Ruby's as well"
+	}
+	return "paused"
+}
+
+// ByName reports whether it is a pause of one queue.
+func (p *Pause) ByName() bool { return strings.HasPrefix(p.Key, keyPauseQueue) }
 
 // PauseOptions are about a pause that begins.
 type PauseOptions struct {
@@ -33,29 +52,32 @@ type PauseOptions struct {
 	By, Reason string
 }
 
-// maxReason is the most bytes of a reason.
-const maxReason = 300
+// MaxReason is the most characters of a reason.
+const MaxReason = 200
 
 // Check returns why options are refused.
 func (o PauseOptions) Check() error {
 	switch {
 	case o.For < 0 || o.For > 365*24*time.Hour || o.For%time.Millisecond != 0:
 		return fmt.Errorf("for %s: use 1ms to 365d, or 0 for no end", o.For)
-	case len(o.Reason) > maxReason || !utf8.ValidString(o.Reason):
-		return fmt.Errorf("the reason has %d bytes; write at most %d of UTF-8", len(o.Reason), maxReason)
+	case !utf8.ValidString(o.Reason):
+		return errors.New("the reason is not UTF-8")
+	case utf8.RuneCountInString(o.Reason) > MaxReason:
+		return fmt.Errorf("the reason has %d characters; write at most %d", utf8.RuneCountInString(o.Reason), MaxReason)
 	}
 	return nil
 }
 
-// String returns the end and the reason, ", for 30m0s: migration 4711", "" without any.
-func (o PauseOptions) String() (text string) {
-	if o.For > 0 {
-		text = ", for " + o.For.String()
+// String returns the end and the reason, "for 30m0s: migration 4711", "" without any.
+func (o PauseOptions) String() string {
+	reason := wire.Printable(o.Reason, 0)
+	switch {
+	case o.For == 0:
+		return reason
+	case o.Reason == "":
+		return "for " + o.For.String()
 	}
-	if o.Reason != "" {
-		text += ": " + wire.Printable(o.Reason, maxReason)
-	}
-	return text
+	return "for " + o.For.String() + ": " + reason
 }
 
 // pauseNote is the JSON value of a pause's key. Other programs' values say nothing.
@@ -66,14 +88,15 @@ type pauseNote struct {
 }
 
 // Pause keeps all workers from taking jobs of a queue, until Resume or the end of the pause. Running jobs
-// continue. It reports whether it has changed anything: with For or Reason it replaces a pause of the queue.
-func (s *Store) Pause(ctx context.Context, queue string, o PauseOptions) (changed bool, err error) {
-	return s.setPause(ctx, s.db.Key(keyPauseQueue)+queue, o)
+// continue. If the queue is paused already, the later end of both counts, and a reason replaces the other. It
+// returns the pause before (nil = none) and the one now.
+func (s *Store) Pause(ctx context.Context, queue string, o PauseOptions) (before, now *Pause, err error) {
+	return s.setPause(ctx, keyPauseQueue+queue, o)
 }
 
 // PauseAll is Pause for all queues. Queues paused by name stay paused after ResumeAll.
-func (s *Store) PauseAll(ctx context.Context, o PauseOptions) (changed bool, err error) {
-	return s.setPause(ctx, s.db.Key(keyPauseAll), o)
+func (s *Store) PauseAll(ctx context.Context, o PauseOptions) (before, now *Pause, err error) {
+	return s.setPause(ctx, keyPauseAll, o)
 }
 
 // Resume undoes Pause and reports whether the queue was paused.
@@ -87,7 +110,36 @@ func (s *Store) ResumeAll(ctx context.Context) (changed bool, err error) {
 	return s.endPause(ctx, s.db.Key(keyPauseAll), s.db.Key(keyPauseWorkers))
 }
 
-func (s *Store) setPause(ctx context.Context, key string, o PauseOptions) (changed bool, err error) {
+func (s *Store) setPause(ctx context.Context, key string, o PauseOptions) (before, now *Pause, err error) {
+	written := func() *Pause {
+		p := &Pause{Key: key, By: o.By, Reason: o.Reason}
+		if o.For > 0 {
+			p.Until = time.Now().Add(o.For)
+		}
+		return p
+	}
+	made, err := s.putPause(ctx, key, o, true)
+	if err != nil || made {
+		return nil, written(), err
+	}
+	before = &Pause{Key: key}
+	if err := s.readPauses(ctx, []*Pause{before}); err != nil {
+		return nil, nil, err
+	}
+	if before.other || o.Reason == "" && before.Until.IsZero() {
+		return before, before, nil
+	}
+	// Whoever has paused it relies on that: it does not end sooner.
+	if left := time.Until(before.Until); before.Until.IsZero() || o.For > 0 && o.For < left {
+		o.For = max(left, 0).Truncate(time.Millisecond)
+	}
+	o.Reason = cmp.Or(o.Reason, before.Reason)
+	_, err = s.putPause(ctx, key, o, false)
+	return before, written(), err
+}
+
+// putPause writes a pause, with fresh only if there is none, and reports whether it did.
+func (s *Store) putPause(ctx context.Context, key string, o PauseOptions, fresh bool) (done bool, err error) {
 	value := []byte("true") // as resque-pause does, which looks for the key only
 	if o.By+o.Reason != "" {
 		if value, err = json.Marshal(pauseNote{By: o.By, Reason: o.Reason, At: time.Now().UnixMilli()}); err != nil {
@@ -95,17 +147,17 @@ func (s *Store) setPause(ctx context.Context, key string, o PauseOptions) (chang
 		}
 	}
 	err = s.db.Once(ctx, func() (err error) {
-		if o.For > 0 || o.Reason != "" {
-			changed = true
-			return s.db.Write.Set(ctx, key, value, o.For).Err()
+		if fresh {
+			done, err = s.db.Write.SetNX(ctx, s.db.Key(key), value, o.For).Result()
+			return err
 		}
-		changed, err = s.db.Write.SetNX(ctx, key, value, 0).Result()
-		return err
+		done = true
+		return s.db.Write.Set(ctx, s.db.Key(key), value, o.For).Err()
 	})
 	if err != nil {
 		return false, fmt.Errorf("pause: %w", err)
 	}
-	return changed, nil
+	return done, nil
 }
 
 func (s *Store) endPause(ctx context.Context, keys ...string) (changed bool, err error) {
@@ -145,12 +197,10 @@ func (s *Store) pauses(ctx context.Context, queues []string) (one map[string]*Pa
 	if err != nil {
 		return nil, nil, fmt.Errorf("read pauses: %w", err)
 	}
-	var found []*Pause
 	one = map[string]*Pause{}
 	for i, queue := range queues {
 		if each[i].Val() > 0 {
 			one[queue] = &Pause{Key: keyPauseQueue + queue}
-			found = append(found, one[queue])
 		}
 	}
 	if all.Val() > 0 {
@@ -159,25 +209,29 @@ func (s *Store) pauses(ctx context.Context, queues []string) (one map[string]*Pa
 	if strings.EqualFold(strings.TrimSpace(workers.Val()), "true") {
 		every = append(every, &Pause{Key: keyPauseWorkers})
 	}
-	return one, every, s.readPauses(ctx, append(found, every...))
+	return one, every, nil
 }
 
-// readPauses reads who has made pauses, and when they end.
+// maxPauseNote is how many bytes of a pause are read: other programs may write anything.
+const maxPauseNote = 4096
+
+// readPauses reads who has made pauses, and when they end, as far as it may.
 func (s *Store) readPauses(ctx context.Context, pauses []*Pause) error {
 	values, lives := make([]*redis.StringCmd, len(pauses)), make([]*redis.DurationCmd, len(pauses))
 	if err := s.readEach(ctx, len(pauses), func(pipe redis.Pipeliner, i int) {
 		key := s.db.Key(pauses[i].Key)
-		values[i], lives[i] = pipe.Get(ctx, key), pipe.PTTL(ctx, key)
-	}); err != nil {
+		values[i], lives[i] = pipe.GetRange(ctx, key, 0, maxPauseNote), pipe.PTTL(ctx, key)
+	}); err != nil && rdb.Refusal(err) == "" {
 		return fmt.Errorf("read pauses: %w", err)
 	}
 	now := time.Now()
 	for i, p := range pauses {
+		p.other = redis.HasErrorPrefix(values[i].Err(), "WRONGTYPE")
 		var note pauseNote
 		if json.Unmarshal([]byte(values[i].Val()), &note) == nil {
 			p.By, p.Reason = note.By, note.Reason
-			if note.At > 0 {
-				p.At = time.UnixMilli(note.At)
+			if at := time.UnixMilli(note.At); note.At > 0 && at.Year() < 10_000 {
+				p.At = at
 			}
 		}
 		if left := lives[i].Val(); left > 0 {

@@ -3,6 +3,7 @@ package store_test
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,9 +50,9 @@ func TestPauseOfQueuesFarBehind(t *testing.T) {
 			require.NoError(t, err)
 		}
 		name := fmt.Sprint("q", paused)
-		changed, err := s.Pause(t.Context(), name, store.PauseOptions{})
+		before, _, err := s.Pause(t.Context(), name, store.PauseOptions{})
 		require.NoError(t, err)
-		require.True(t, changed)
+		require.Nil(t, before)
 		push(paused)
 		if paused > 0 {
 			push(paused - 1)
@@ -62,14 +63,15 @@ func TestPauseOfQueuesFarBehind(t *testing.T) {
 		got := take(4)
 		require.NotContains(t, got, name)
 		require.Len(t, got, min(2, max(paused, 1), max(n-1-paused, 1)), "queue %d is paused", paused)
-		changed, err = s.Resume(t.Context(), name)
+		changed, err := s.Resume(t.Context(), name)
 		require.NoError(t, err)
 		require.True(t, changed)
 		require.Equal(t, []string{name}, take(4))
 	}
 }
 
-// A pause says by whom, until when and why it is, can be replaced, and ends by itself.
+// A pause says by whom, until when and why it is, and ends by itself, but never sooner than anybody who has paused
+// the queue relies on.
 func TestPauseEnds(t *testing.T) {
 	t.Parallel()
 	s, take := manyQueues(t, redistest.Shared(t), 1)
@@ -77,26 +79,62 @@ func TestPauseEnds(t *testing.T) {
 	require.NoError(t, err)
 	pause := func(changed bool, o store.PauseOptions) *store.Pause {
 		t.Helper()
-		got, err := s.Pause(t.Context(), "q0", o)
+		before, now, err := s.Pause(t.Context(), "q0", o)
 		require.NoError(t, err)
-		require.Equal(t, changed, got)
+		require.Equal(t, changed, before != now)
 		queues, err := s.QueueList(t.Context())
 		require.NoError(t, err)
 		require.Len(t, queues[0].Pauses, 1)
-		return queues[0].Pauses[0]
+		is := queues[0].Pauses[0]
+		require.Equal(t, []string{now.By, now.Reason}, []string{is.By, is.Reason})
+		require.WithinDuration(t, now.Until, is.Until, time.Hour)
+		return is
 	}
-	p := pause(true, store.PauseOptions{By: "amy@web-1"})
-	require.Equal(t, "amy@web-1", p.By)
-	require.WithinDuration(t, time.Now(), p.At, time.Hour)
+	in := func(d time.Duration, p *store.Pause) {
+		t.Helper()
+		require.WithinDuration(t, time.Now().Add(d), p.Until, 5*time.Minute)
+	}
+	p := pause(true, store.PauseOptions{By: "amy@web-1", Reason: "index", For: time.Hour})
+	in(time.Hour, p)
+	require.WithinDuration(t, time.Now(), p.At, 5*time.Minute)
+	p = pause(true, store.PauseOptions{By: "bob@web-2", For: time.Minute})
+	in(time.Hour, p)
+	require.Equal(t, "index", p.Reason, "a reason stays")
+	in(3*time.Hour, pause(true, store.PauseOptions{By: "bob@web-2", For: 3 * time.Hour}))
+	p = pause(true, store.PauseOptions{By: "amy@web-1"})
 	require.True(t, p.Until.IsZero())
-	require.Equal(t, "amy@web-1", pause(false, store.PauseOptions{By: "bob@web-2"}).By, "it is paused already")
-	p = pause(true, store.PauseOptions{By: "bob@web-2", Reason: "migration 4711", For: 2 * time.Hour})
-	require.Equal(t, []string{"bob@web-2", "migration 4711"}, []string{p.By, p.Reason})
-	require.WithinDuration(t, time.Now().Add(2*time.Hour), p.Until, time.Hour)
+	require.Equal(t, "amy@web-1", pause(false, store.PauseOptions{By: "bob@web-2", For: time.Minute}).By, "nothing ends later")
+	p = pause(true, store.PauseOptions{By: "bob@web-2", Reason: "migration", For: time.Minute})
+	require.Equal(t, "migration", p.Reason)
+	require.True(t, p.Until.IsZero())
 	require.Empty(t, take(1))
-	_, err = s.Pause(t.Context(), "q0", store.PauseOptions{For: time.Millisecond})
+
+	_, err = s.Resume(t.Context(), "q0")
+	require.NoError(t, err)
+	_, _, err = s.Pause(t.Context(), "q0", store.PauseOptions{For: time.Millisecond})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return len(take(1)) == 1 }, time.Minute, 10*time.Millisecond)
+}
+
+// Other programs may write anything into the key of a pause.
+func TestPausesOfOthers(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	s, _ := manyQueues(t, server, 1)
+	_, err := s.Push(t.Context(), "q0", []byte(`{"class":"A","args":[]}`))
+	require.NoError(t, err)
+	key := s.Redis().Prefix + "pause:queue:q0"
+	for _, value := range []string{"true", "", "7", `{"at":9223372036854775807}`, `{"by":7}`, strings.Repeat("x", 1<<20)} {
+		require.NoError(t, server.Client(t).Set(t.Context(), key, value, 0).Err())
+		queues, err := s.QueueList(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []*store.Pause{{Key: "pause:queue:q0"}}, queues[0].Pauses)
+	}
+	require.NoError(t, server.Client(t).Del(t.Context(), key).Err())
+	require.NoError(t, server.Client(t).RPush(t.Context(), key, "a").Err())
+	before, now, err := s.Pause(t.Context(), "q0", store.PauseOptions{By: "amy", Reason: "index"})
+	require.NoError(t, err)
+	require.Same(t, before, now, "a list is left alone")
 }
 
 func TestPauseAll(t *testing.T) {
@@ -119,11 +157,11 @@ func testPauseAll(t *testing.T, server *redistest.Server) {
 	}
 	state(map[string]bool{}, false)
 	for _, want := range []bool{true, false} {
-		changed, err := s.PauseAll(t.Context(), store.PauseOptions{})
+		before, _, err := s.PauseAll(t.Context(), store.PauseOptions{})
 		require.NoError(t, err)
-		require.Equal(t, want, changed)
+		require.Equal(t, want, before == nil)
 	}
-	_, err := s.Pause(t.Context(), "q1", store.PauseOptions{})
+	_, _, err := s.Pause(t.Context(), "q1", store.PauseOptions{})
 	require.NoError(t, err)
 	state(map[string]bool{"q1": true}, true)
 	require.Empty(t, take(2))

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -130,16 +132,26 @@ func (p Policy) Final(job Reserved) string {
 	return ""
 }
 
-// OnDeath returns why a job fails if its worker process dies of it now, or "" if it runs again.
-func (p Policy) OnDeath(job Reserved) string {
-	final := p.Final(job)
-	switch {
-	case Listed(p.Resumes, job):
+// RunsAgain is OnDeath's answer for a job that does not fail.
+const RunsAgain = "runs again"
+
+// OnDeath says what becomes of a job if its worker process dies of it now: RunsAgain, "fails: death 3 of 3", or ""
+// if the process has registered no policy.
+func (p ProcInfo) OnDeath(job Reserved) string {
+	if p.Fields[infoOnDeath] == "" {
 		return ""
-	case p.MaxDeaths == 0: // unknown
-		return final
 	}
-	return Fatal(job, final, p.MaxDeaths, true)
+	policy := policyFrom(p.Fields, Policy{MaxDeaths: math.MaxInt / hopeless})
+	why := Fatal(job, policy.Final(job), policy.MaxDeaths, true)
+	switch {
+	case Listed(policy.Resumes, job):
+		return RunsAgain
+	case slices.Contains(policy.Fails, job.Token):
+		why = "it was killed"
+	case why == "":
+		return RunsAgain
+	}
+	return "fails: " + why
 }
 
 // hopeless times max_deaths is how often a job may die of any cause: a job that takes its whole machine along

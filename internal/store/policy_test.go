@@ -99,15 +99,19 @@ func TestOnDeath(t *testing.T) {
 	t.Parallel()
 	of := func(p store.Policy, class string, deaths, blame int) string {
 		proc := store.ProcInfo{Fields: p.Info()}
-		return proc.Policy().OnDeath(store.Reserved{Payload: []byte(`{"class":"` + class + `","args":[]}`), Deaths: deaths, Blame: blame})
+		proc.Fields[store.InfoFails] = "7"
+		return proc.OnDeath(store.Reserved{Token: "8", Payload: []byte(`{"class":"` + class + `","args":[]}`), Deaths: deaths, Blame: blame})
 	}
 	p := store.Policy{AtMostOnce: []string{"Once"}, Resumes: []string{"Long"}, MaxDeaths: 3}
-	require.Empty(t, of(p, "A", 1, 1))
-	require.Equal(t, "death 3 of 3", of(p, "A", 2, 2))
+	require.Equal(t, store.RunsAgain, of(p, "A", 1, 1))
+	require.Equal(t, "fails: death 3 of 3", of(p, "A", 2, 2))
 	require.Contains(t, of(p, "A", 11, 0), "of any cause")
-	require.Equal(t, store.OnceOnly, of(p, "Once", 0, 0))
-	require.Empty(t, of(p, "Long", 11, 11))
+	require.Equal(t, "fails: "+store.OnceOnly, of(p, "Once", 0, 0))
+	require.Equal(t, store.RunsAgain, of(p, "Long", 11, 11))
 	p.Fail = true
-	require.Equal(t, store.FailsOnly, of(p, "A", 0, 0))
-	require.Empty(t, store.ProcInfo{}.Policy().OnDeath(store.Reserved{Deaths: 50, Blame: 50}), "its policy is not known")
+	require.Equal(t, "fails: "+store.FailsOnly, of(p, "A", 0, 0))
+	proc := store.ProcInfo{Fields: store.Policy{MaxDeaths: 3}.Info()}
+	proc.Fields[store.InfoFails] = "7 8"
+	require.Equal(t, "fails: it was killed", proc.OnDeath(store.Reserved{Token: "8", Payload: []byte(`{"class":"A"}`)}))
+	require.Empty(t, store.ProcInfo{}.OnDeath(store.Reserved{Deaths: 50, Blame: 50}), "its policy is not known")
 }

@@ -432,7 +432,7 @@ func TestListsAtSize(t *testing.T) {
 	require.NoError(t, c.redis.HSet(ctx, c.key("locket:queue_lock_counters"), last, 3, "gone", 4).Err())
 	require.NoError(t, c.redis.HSet(ctx, c.key("resqued:lined"), last, 5).Err())
 	require.NoError(t, c.redis.RPush(ctx, c.key("resqued:suspects:"+last), "{}").Err())
-	_, err := c.Pause(ctx, last, store.PauseOptions{})
+	_, _, err := c.Pause(ctx, last, store.PauseOptions{})
 	require.NoError(t, err)
 	require.NoError(t, c.redis.ConfigResetStat(ctx).Err())
 

@@ -92,7 +92,7 @@ func (s *Store) Use(opts Options) error {
 func (o *Options) connection() rdb.Options {
 	return rdb.Options{
 		URL: o.URL, Namespace: o.Namespace, ClientName: o.ClientName, PoolSize: o.PoolSize,
-		Password: o.Password, CA: o.CA, Cert: o.Cert, AllowEviction: o.AllowEviction,
+		Password: o.Password, CA: o.CA, Cert: o.Cert, AllowEviction: o.AllowEviction, Dial: o.Dial,
 	}
 }
 

@@ -58,7 +58,7 @@ func TestSuspects(t *testing.T) {
 			f.push("q", a, b)
 			f.dies(store.Suspect, f.reserve(2, "q")...)
 			require.Empty(t, f.want(2, store.SetApart, plain).Jobs)
-			_, err := f.Pause(t.Context(), "q", store.PauseOptions{})
+			_, _, err := f.Pause(t.Context(), "q", store.PauseOptions{})
 			require.NoError(t, err)
 			require.Empty(t, f.want(1, store.OnlySuspects, plain).Jobs)
 			_, err = f.Resume(t.Context(), "q")

@@ -1,6 +1,10 @@
 package store
 
-import "time"
+import (
+	"context"
+	"net"
+	"time"
+)
 
 // Options say which Redis to use, and how this daemon's processes behave in it.
 type Options struct {
@@ -27,6 +31,8 @@ type Options struct {
 	Password func() string
 	// AllowEviction accepts a server whose maxmemory-policy may drop jobs.
 	AllowEviction bool
+	// Dial is rdb.Options.Dial.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	// FailureLists records failures in a list per queue, as Resque's multi-queue failure backend does.
 	FailureLists bool

@@ -332,7 +332,12 @@ func (c *checkup) queues(ctx context.Context) error {
 	each(CodeQueueOrphan, QueueOrphan, FindingFail, "and nothing works this queue", "with jobs are worked by nothing", func(q *Queue) string { return "work --queues " + Shell(selector.Literal(q.Queue)) })
 	each(CodeQueueBroken, QueueBroken, FindingFail, "its key is not a list", "have keys that are not lists", func(*Queue) string { return "queues -o wide" })
 	each(CodeQueueStarved, QueueStarved, FindingWarn, "all of them locked", "have locked jobs only", func(*Queue) string { return "locks waiting" })
-	each(CodeQueuePaused, QueuePaused, FindingWarn, "", "are paused", func(q *Queue) string { return "queues resume " + Shell(q.Queue) })
+	each(CodeQueuePaused, QueuePaused, FindingWarn, "", "are paused", func(q *Queue) string {
+		if slices.ContainsFunc(q.Pauses, (*store.Pause).ByName) {
+			return "queues resume " + Shell(q.Queue)
+		}
+		return "queues resume --all"
+	})
 	return err
 }
 

@@ -148,7 +148,7 @@ type Class struct {
 	Tally
 	// Share is the part of all jobs' Seconds, between 0 and 1.
 	Share float64 `json:"share"`
-	// Before is the same of the span of this length before; null = nothing was counted.
+	// Before is the same of the span of this length before; null = the history does not reach there.
 	Before *Tally `json:"before"`
 	// Steps are the runs in each step of the span, the newest last.
 	Steps []int64 `json:"-"`
@@ -191,12 +191,14 @@ func Classes(ctx context.Context, s HistoryStore, span Span, now time.Time) ([]C
 	if err != nil {
 		return nil, err
 	}
-	earlier := make([][]history.Point, len(read))
-	begin := from.Add(-span.Length)
-	if age := time.Since(begin); age <= Spans[2].Length {
-		if q.From, q.To = begin, from; age > Spans[1].Length {
+	var earlier [][]history.Point
+	if age := time.Since(from.Add(-span.Length)); age <= Spans[2].Length {
+		if age > Spans[1].Length {
 			q.Step = history.Hour
 		}
+		// Points are whole steps: those of the span itself do not count twice.
+		q.To = from.Truncate(time.Duration(q.Step))
+		q.From = q.To.Add(-span.Length)
 		if earlier, err = readSeries(ctx, s, names, q); err != nil {
 			return nil, err
 		}
@@ -204,7 +206,7 @@ func Classes(ctx context.Context, s HistoryStore, span Span, now time.Time) ([]C
 	all := total(read[0])
 	var classes []Class
 	for i, points := range read[1:] {
-		sum, before := total(points), total(earlier[i+1])
+		sum := total(points)
 		if sum.Empty() {
 			continue
 		}
@@ -215,7 +217,8 @@ func Classes(ctx context.Context, s HistoryStore, span Span, now time.Time) ([]C
 		if all.Micros > 0 {
 			c.Share = min(1, float64(sum.Micros)/float64(all.Micros))
 		}
-		if !before.Empty() {
+		if earlier != nil {
+			before := total(earlier[i+1])
 			c.Before = new(TallyOf(&before))
 		}
 		classes = append(classes, c)
@@ -255,8 +258,9 @@ type Needed struct {
 
 // ReadNeeded returns how many threads jobs need, nil if none has ended in the last hour.
 func ReadNeeded(ctx context.Context, s HistoryStore, waiting int64) (*Needed, error) {
-	to := time.Now().Truncate(5 * time.Minute)
-	read, err := readSeries(ctx, s, nil, history.Query{From: to.Add(-time.Hour), To: to, Step: history.FiveMinutes})
+	to := time.Now()
+	from := to.Add(-time.Hour).Truncate(time.Duration(history.FiveMinutes))
+	read, err := readSeries(ctx, s, nil, history.Query{From: from, To: to, Step: history.FiveMinutes})
 	if err != nil {
 		return nil, err
 	}
@@ -267,8 +271,8 @@ func ReadNeeded(ctx context.Context, s HistoryStore, waiting int64) (*Needed, er
 	for _, p := range read[0] {
 		n.Peak = max(n.Peak, float64(p.Micros)/1e6/(5*time.Minute).Seconds())
 	}
-	hour := float64(sum.Micros) / 1e6 / time.Hour.Seconds()
-	n.Average, n.Backlog = hour, float64(waiting)*hour/float64(sum.Runs+sum.Unrun)
+	busy := float64(sum.Micros) / 1e6
+	n.Average, n.Backlog = busy/to.Sub(from).Seconds(), float64(waiting)*busy/float64(sum.Runs+sum.Unrun)/time.Hour.Seconds()
 	return n, nil
 }
 

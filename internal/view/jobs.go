@@ -42,7 +42,8 @@ type Job struct {
 	Fence   int64  `json:"fence,omitempty"`
 	Deaths  int    `json:"deaths,omitempty"`
 	Payload string `json:"payload,omitempty"`
-	// OnDeath is why it fails if its worker process dies now; "" = it runs again.
+	// OnDeath is what becomes of it if its worker process dies now: "runs again", or "fails: " and why;
+	// "" = not known.
 	OnDeath string `json:"on_death,omitempty"`
 	// Runner is the process that performs it, as of its worker process's last heartbeat.
 	Runner *store.RunnerInfo `json:"runner,omitempty"`
@@ -60,24 +61,38 @@ type Job struct {
 	payload []byte
 	rules   *redact.Rules
 	runner  *store.RunnerInfo
-	policy  store.Policy
+	proc    *store.ProcInfo
 }
 
-// Dies returns why the job fails if its worker process dies now; "" = it runs again.
-func (v *Job) Dies() string { return v.policy.OnDeath(v.Record) }
+// IfDead is OnDeath, also without Detail.
+func (v *Job) IfDead() string {
+	if v.proc == nil {
+		return ""
+	}
+	return v.proc.OnDeath(v.Record)
+}
 
-// DeathsText says what the death of their worker processes does to jobs: "2 run again, 1 fails".
-func DeathsText(again, fails int) string {
+// IfTheyDie says what becomes of jobs, each with its OnDeath: "2 jobs run again, 1 job fails".
+func IfTheyDie(each []string) string {
+	again, fails := 0, 0
+	for _, text := range each {
+		switch {
+		case text == store.RunsAgain:
+			again++
+		case text != "":
+			fails++
+		}
+	}
 	var parts []string
-	for _, n := range [...]struct {
+	for _, of := range [...]struct {
 		n         int
 		one, more string
-	}{{again, "runs again", "run again"}, {fails, "fails", "fail"}} {
+	}{{again, "runs again", "run again"}, {fails, "fails", "fail"}, {len(each) - again - fails, "is not known", "are not known"}} {
 		switch {
-		case n.n == 1:
-			parts = append(parts, "1 job "+n.one)
-		case n.n > 1:
-			parts = append(parts, Grouped(int64(n.n))+" jobs "+n.more)
+		case of.n == 1:
+			parts = append(parts, "1 job "+of.one)
+		case of.n > 1:
+			parts = append(parts, Grouped(int64(of.n))+" jobs "+of.more)
 		}
 	}
 	return strings.Join(parts, ", ")
@@ -125,11 +140,11 @@ func Jobs(ctx context.Context, s WorkerStore) ([]*Job, error) {
 	}
 	now := time.Now()
 	views := []*Job{}
-	for _, p := range procs {
-		performers, policy := runnersOf(p.Fields[store.InfoRunners]), p.Policy()
+	for i, p := range procs {
+		performers := runnersOf(p.Fields[store.InfoRunners])
 		for _, job := range p.Running {
 			v := newJob(redact.From(ctx), job.Payload, job.Queue, job.Worker, job.StartedAt, now)
-			v.policy = policy
+			v.proc = &procs[i]
 			v.Run, v.Record, v.runner = store.RunName{Proc: p.Proc, Token: job.Token}, job, performers[job.Token]
 			if v.ID == "" {
 				v.ID = v.Run.String()
@@ -188,7 +203,7 @@ func foreignRuns(rules *redact.Rules, workers []store.WorkerInfo, now time.Time)
 func (v *Job) Detail() {
 	v.Process, v.Token, v.Lock = v.Run.Proc, v.Run.Token, v.LockKey()
 	v.Fence, v.Deaths, v.Payload = v.Record.Fence, v.Record.Deaths, v.rules.Payload(v.payload)
-	v.Runner, v.OnDeath = v.runner, v.Dies()
+	v.Runner, v.OnDeath = v.runner, v.IfDead()
 }
 
 // LockKey returns the key of the job's lock as it may be shown, or "".

@@ -28,7 +28,7 @@ func TestQueues(t *testing.T) {
 		f.push("starved", `{"class":"E","args":[]}`)
 		f.do("HSET", "locket:queue_lock_counters", "starved", 1)
 		f.push("paused", `{"class":"E","args":[]}`)
-		_, err := f.store.Pause(ctx, "paused", store.PauseOptions{})
+		_, _, err := f.store.Pause(ctx, "paused", store.PauseOptions{})
 		require.NoError(f, err)
 
 		queues, err := view.Queues(ctx, f.store)

@@ -254,7 +254,7 @@ func (v *Queue) explain(q store.QueueInfo) {
 	case QueuePaused:
 		texts := make([]string, len(q.Pauses))
 		for i, p := range q.Pauses {
-			texts[i] = pauseText(p)
+			texts[i] = PauseText(p)
 		}
 		v.Why = strings.Join(texts, "; ")
 		return
@@ -276,23 +276,17 @@ func (v *Queue) explain(q store.QueueInfo) {
 	}
 }
 
-// pauseText says what is paused, by whom, for how long and why.
-func pauseText(p *store.Pause) string {
-	text := "paused"
-	switch p.Key {
-	case "pause:all":
-		text = "all queues are paused"
-	case "pause-all-workers":
-		text = "all workers are paused, Ruby's as well"
-	}
+// PauseText says what is paused, by whom, for how long and why.
+func PauseText(p *store.Pause) string {
+	text := p.Subject()
 	if p.By != "" {
-		text += " by " + wire.Printable(p.By, MaxName)
+		text += " by " + wire.Printable(p.By, 0)
 	}
 	if !p.Until.IsZero() {
 		text += ", for " + Left(max(0, time.Until(p.Until))) + " more"
 	}
 	if p.Reason != "" {
-		text += ": " + wire.Printable(p.Reason, MaxName)
+		text += ": " + wire.Printable(p.Reason, 0)
 	}
 	return text
 }

@@ -43,7 +43,7 @@ func TestWhyAQueueDoesNotMove(t *testing.T) {
 		"what is paused is in nobody's way": {func(f *fixture) {
 			f.busy(4)
 			f.push("q", `{"class":"A","args":[]}`)
-			_, err := f.store.Pause(f.Context(), "q", store.PauseOptions{})
+			_, _, err := f.store.Pause(f.Context(), "q", store.PauseOptions{})
 			require.NoError(f, err)
 			f.push("low", `{"class":"A","args":[]}`)
 		}, "low", view.QueueRuns, "no free thread: 4 of 4 are busy", store.Free},
@@ -78,18 +78,18 @@ func TestWhyAQueueDoesNotMove(t *testing.T) {
 		}, "theirs", view.QueueRuns, "no free worker: 1 of 1 are busy", store.Free},
 		"paused by name": {func(f *fixture) {
 			f.push("q", `{"class":"A","args":[]}`)
-			_, err := f.store.Pause(f.Context(), "q", store.PauseOptions{})
+			_, _, err := f.store.Pause(f.Context(), "q", store.PauseOptions{})
 			require.NoError(f, err)
 		}, "q", view.QueuePaused, "paused", store.Paused},
 		"paused with a reason": {func(f *fixture) {
 			f.push("q", `{"class":"A","args":[]}`)
-			_, err := f.store.Pause(f.Context(), "q", store.PauseOptions{By: "amy@web-1", Reason: "migration 4711"})
+			_, _, err := f.store.Pause(f.Context(), "q", store.PauseOptions{By: "amy@web-1", Reason: "migration 4711"})
 			require.NoError(f, err)
 		}, "q", view.QueuePaused, "paused by amy@web-1: migration 4711", store.Paused},
 		"all are paused": {func(f *fixture) {
 			f.push("q", `{"class":"A","args":[]}`)
 			f.do("SET", "pause-all-workers", "true")
-			_, err := f.store.PauseAll(f.Context(), store.PauseOptions{})
+			_, _, err := f.store.PauseAll(f.Context(), store.PauseOptions{})
 			require.NoError(f, err)
 		}, "q", view.QueuePaused, "all queues are paused; all workers are paused, Ruby's as well", store.Paused},
 		"nobody works it": {func(f *fixture) { f.push("x", `{"class":"A","args":[]}`) }, "x", view.QueueOrphan, "no worker has it among its queues", store.Free},

@@ -27,7 +27,7 @@ func fillTotals(f *fixture) {
 	f.do("RPUSH", "resqued:suspects:old", "x")
 	f.do("SET", "queue:broken", "x")
 	f.do("SADD", "queues", "broken")
-	_, err := f.store.Pause(f.Context(), "old", store.PauseOptions{})
+	_, _, err := f.store.Pause(f.Context(), "old", store.PauseOptions{})
 	require.NoError(f, err)
 	f.do("ZADD", "resqued:delayed", 4102444800000, "x")
 	f.do("ZADD", "delayed_queue_schedule", 4102444800, "4102444800")

@@ -117,7 +117,7 @@ type ThreadJob struct {
 	// RunningS is how many seconds it has been running.
 	RunningS int64 `json:"running_s"`
 
-	// OnDeath is why it fails if its worker process dies now; "" = it runs again.
+	// OnDeath is as in Job.
 	OnDeath string `json:"on_death,omitempty"`
 
 	// Stubborn says that it continues although it was told to stop or its time is over.
@@ -370,9 +370,8 @@ func newProcess(rules *redact.Rules, p store.ProcInfo, now time.Time) Process {
 	if v.Limit > 0 {
 		v.RecycleIn = new(max(0, v.Limit-v.Done))
 	}
-	policy := p.Policy()
 	for _, job := range p.Running {
-		r := ThreadJob{OnDeath: policy.OnDeath(job), Queue: job.Queue, Args: json.RawMessage("null"), RunningS: seconds(now.Sub(job.StartedAt)), Stubborn: p.Stubborn(job.Token)}
+		r := ThreadJob{OnDeath: p.OnDeath(job), Queue: job.Queue, Args: json.RawMessage("null"), RunningS: seconds(now.Sub(job.StartedAt)), Stubborn: p.Stubborn(job.Token)}
 		if e, err := wire.Parse(job.Payload, 0); err == nil {
 			r.ID = e.ID
 			r.Class, r.Args, r.Wrappers = shown(rules, e)
@@ -391,13 +390,11 @@ func newProcess(rules *redact.Rules, p store.ProcInfo, now time.Time) Process {
 
 // IfItDies says what the death of the process does to its jobs, "" without any.
 func (v Process) IfItDies() string {
-	fails := 0
-	for _, j := range v.Jobs {
-		if j.OnDeath != "" {
-			fails++
-		}
+	each := make([]string, len(v.Jobs))
+	for i, j := range v.Jobs {
+		each[i] = j.OnDeath
 	}
-	return DeathsText(len(v.Jobs)-fails, fails)
+	return IfTheyDie(each)
 }
 
 func foreignJob(rules *redact.Rules, working string, now time.Time) *ThreadJob {

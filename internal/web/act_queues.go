@@ -1,14 +1,16 @@
 package web
 
 import (
+	"bytes"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/rdb"
+	"github.com/resqued/resqued/internal/selector/filter"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
@@ -21,13 +23,20 @@ func pausing(r *http.Request) (o store.PauseOptions, err error) {
 		Reason string `json:"reason"`
 	}{r.PostForm.Get("for"), r.PostForm.Get("reason")}
 	if r.PostForm == nil && r.ContentLength != 0 {
-		if err := body(r, &said); err != nil {
+		text, err := io.ReadAll(r.Body)
+		if err != nil {
 			return o, err
+		}
+		if r.Body = io.NopCloser(bytes.NewReader(text)); len(text) > 0 {
+			if err := body(r, &said); err != nil {
+				return o, err
+			}
 		}
 	}
 	if said.For != "" {
-		if o.For, err = time.ParseDuration(said.For); err != nil {
-			return o, badRequest("for is %s; use a duration such as 30m", quoted(said.For))
+		var ok bool
+		if o.For, ok = filter.Span(said.For); !ok {
+			return o, badRequest("for is %s; use a duration such as 30m or 2d", quoted(said.For))
 		}
 	}
 	o.Reason, o.By = said.Reason, author(r)
@@ -37,6 +46,13 @@ func pausing(r *http.Request) (o store.PauseOptions, err error) {
 	return o, nil
 }
 
+// didPause notes a pause, which may change nothing.
+func (s *Server) didPause(r *http.Request, what string, o store.PauseOptions, before, now *store.Pause, err error) (did, error) {
+	changed := err == nil && before != now
+	s.noted(r, store.EventPaused, what, o.String(), done(changed))
+	return outcome(changed, "paused", "was_paused"), err
+}
+
 func (s *Server) pauseQueue(r *http.Request) (did, error) {
 	queue := named(r, "queue")
 	o, err := pausing(r)
@@ -44,9 +60,8 @@ func (s *Server) pauseQueue(r *http.Request) (did, error) {
 		return did{}, err
 	}
 	s.acted(r, "pause a queue", slog.String("queue", queue))
-	changed, err := s.o.Store.Pause(r.Context(), queue, o)
-	s.noted(r, store.EventPaused, "queue "+queue, strings.TrimPrefix(o.String(), ", "), done(changed))
-	return outcome(changed, "paused", "was_paused"), err
+	before, now, err := s.o.Store.Pause(r.Context(), queue, o)
+	return s.didPause(r, "queue "+queue, o, before, now, err)
 }
 
 func (s *Server) resumeQueue(r *http.Request) (did, error) {
@@ -69,9 +84,8 @@ func (s *Server) pauseAll(r *http.Request) (did, error) {
 		return did{}, err
 	}
 	s.acted(r, "pause all queues")
-	changed, err := s.o.Store.PauseAll(r.Context(), o)
-	s.noted(r, store.EventPaused, "all queues", strings.TrimPrefix(o.String(), ", "), done(changed))
-	return outcome(changed, "paused", "was_paused"), err
+	before, now, err := s.o.Store.PauseAll(r.Context(), o)
+	return s.didPause(r, "all queues", o, before, now, err)
 }
 
 func (s *Server) resumeAll(r *http.Request) (did, error) {

@@ -35,6 +35,9 @@ func (s *Server) readClasses(ctx context.Context, span view.Span) pages.Widget[[
 // classesOf reads the classes of the span since and until, or of the one that is named.
 func (s *Server) classesOf(r *http.Request, span view.Span) (pages.Widget[[]view.Class], error) {
 	since, until := r.URL.Query().Get("since"), r.URL.Query().Get("until")
+	if since == "" && until != "" {
+		return pages.Widget[[]view.Class]{}, badRequest("until is %s; give since too", quoted(until))
+	}
 	if since == "" {
 		return s.readClasses(r.Context(), span), nil
 	}

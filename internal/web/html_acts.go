@@ -174,19 +174,16 @@ func (s *Server) actOnJobs(r *http.Request) (answer, error) {
 		if len(jobs) > 10 {
 			details = append(details, fmt.Sprintf("and %d more", len(jobs)-10))
 		}
-		siblings, fails := 0, 0
+		var siblings []string
 		for _, j := range all {
 			if processes[j.Run.Proc] && !slices.Contains(known, j.Name) {
-				siblings++
-				if j.Dies() != "" {
-					fails++
-				}
+				siblings = append(siblings, j.IfDead())
 			}
 		}
 		details = append(details, fmt.Sprintf("Each is told to stop and recorded as failed. One that still runs after %s costs its process; %s in the same processes, which may finish first.",
-			view.Left(killGrace), thereRun(siblings)))
-		if siblings > 0 {
-			details = append(details, "Of those that have not finished by then, "+view.DeathsText(siblings-fails, fails)+".")
+			view.Left(killGrace), thereRun(len(siblings))))
+		if len(siblings) > 0 {
+			details = append(details, "Of those that have not finished by then, "+view.IfTheyDie(siblings)+".")
 		}
 		command := ""
 		if len(known) > 0 {

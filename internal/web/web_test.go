@@ -210,7 +210,12 @@ func TestActs(t *testing.T) {
 	v, code = f.Post("/api/v1/queues/mail/pause", `{"for":"30m","reason":"migration 4711"}`)
 	require.Equal(t, http.StatusOK, code, v)
 	why := f.Get("/api/v1/queues/mail")["why"].(string)
-	require.Regexp(t, "^paused by .+, for (29|30)m..s more: migration 4711$", why)
+	require.Regexp(t, "^paused by [^,]+: migration 4711$", why, "a pause without an end stays so")
+	_, code = f.Post("/api/v1/pause", `{"for":"1d"}`)
+	require.Equal(t, http.StatusOK, code)
+	require.Contains(t, f.Get("/api/v1/queues/mail")["why"], "; all queues are paused by ")
+	_, code = f.Post("/api/v1/resume", "")
+	require.Equal(t, http.StatusOK, code)
 	_, code = f.Post("/api/v1/queues/mail/pause", `{"for":"a while"}`)
 	require.Equal(t, http.StatusBadRequest, code)
 	v, _ = f.Post("/api/v1/queues/mail/resume", "")
@@ -249,7 +254,7 @@ func TestActs(t *testing.T) {
 			acts = append(acts, fmt.Sprintf("%s %s", e["kind"], e["subject"]))
 		}
 	}
-	require.Equal(t, []string{"purged queue mail", "killed jobs", "removed failures", "retried failures", "resumed queue mail", "paused queue mail", "paused queue mail"}, acts)
+	require.Equal(t, []string{"purged queue mail", "killed jobs", "removed failures", "retried failures", "resumed queue mail", "resumed all queues", "paused all queues", "paused queue mail", "paused queue mail"}, acts)
 }
 
 // A page of failures continues where the previous one ended, whatever is added in between.
@@ -317,6 +322,10 @@ func TestPagesOfListsOfFailures(t *testing.T) {
 	require.Len(t, seen, 26)
 	require.EqualValues(t, 260, looked)
 	page = f.Get("/api/v1/failed?class=none")
+	for page["next"] != nil { // on a busy machine a step may end early
+		require.Equal(t, []any{}, page["items"])
+		page = f.Get("/api/v1/failed?class=none&cursor=" + page["next"].(string))
+	}
 	require.Equal(t, []any{}, page["items"])
 	require.Equal(t, false, page["partial"])
 }

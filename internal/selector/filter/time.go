@@ -17,7 +17,7 @@ func (m moment) parse(text string) (time.Time, error) {
 	if plus || m.ahead && !minus {
 		sign = 1
 	}
-	if age, ok := span(rest); ok && (!plus || !minus) {
+	if age, ok := Span(rest); ok && (!plus || !minus) {
 		return m.now.Add(sign * age), nil
 	}
 	if at, ok := Clock(text, m.now, m.ahead); ok && !at.IsZero() { // zero means no limit
@@ -29,8 +29,8 @@ func (m moment) parse(text string) (time.Time, error) {
 // Time reads a time as the conditions since and until do, for things that are past.
 func Time(text string, now time.Time) (time.Time, error) { return moment{now: now}.parse(text) }
 
-// span reads a duration with units from days (d) to milliseconds.
-func span(text string) (sum time.Duration, ok bool) {
+// Span reads a duration with units from days (d) to milliseconds.
+func Span(text string) (sum time.Duration, ok bool) {
 	for text != "" {
 		n := strings.IndexFunc(text, func(r rune) bool { return r >= 'a' && r <= 'z' })
 		if n <= 0 {

@@ -6,8 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BootTime returns the time since boot. Unlike Go's monotonic clock, it includes time suspended.
-func BootTime() time.Duration {
+func bootTime() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
 		panic(err) // the kernel has had this clock since 2.6.39

@@ -1,0 +1,75 @@
+package sim
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/rdb"
+	"github.com/resqued/resqued/internal/testkit/storetest"
+	"github.com/resqued/resqued/internal/testkit/testlevel"
+)
+
+// defects are put into the scripts, to see that the simulation notices them. Others mend themselves, such as a lock
+// that is not released, or need a process that stands still: those are the models'.
+var defects = []storetest.Mutant{
+	{"a lock is released whoever holds it", "base", `pcall_('GET', lock) == value then call('DEL', lock)`, `pcall_('GET', lock) then call('DEL', lock)`},
+	{"a lock is taken without a look", "exchange_locks", `'NX', 'EX', seconds or ttl`, `'EX', seconds or ttl`},
+	{"a lock is taken without a look, fast path", "exchange_take", `'NX', 'EX', ttl`, `'EX', ttl`},
+	{"jobs with one lock are taken together", "exchange_take", `if met[lock] then together = false end`, ``},
+	{"a completion is applied again", "exchange_finish", `if call('HDEL', inflight, e.token) == 0 then`, `if call('HDEL', inflight, e.token) == 2 then`},
+	{"a completion leaves the record", "exchange_finish", `if call('HDEL', inflight, e.token) == 0 then`, `if call('HEXISTS', inflight, e.token) == 0 then`},
+	{"a completion leaves the record, fast path", "exchange_plain", `size = query('HDEL', inflight, unpack(ARGV, plainat, plainat + nready - 1))`, `size = nready`},
+	{"a repeated request takes jobs again", "exchange_wants", `local mine = again and call(`, `local mine = false and call(`},
+	{"a record is recovered again", "recover", `call('HDEL', KEYS[1], token)`, ``},
+	{"a beat extends no lock", "beat", `call('EXPIRE', key, ttl)`, ``},
+	{"a job that was taken stays in its queue", "exchange_take", `call('LTRIM', key, fmt('%d', n), '-1')`, ``},
+	{"a job that was taken has no record", "exchange_take", `if 2 * w - 2 > written then call('HSET', inflight, unpack(fields, written + 1, 2 * w - 2)) end`, ``},
+	{"a locked job is dropped, fast path", "exchange_take", `call('LPUSH', key, popped)`, ``},
+	{"a locked job is dropped", "exchange_reserve", `call('RPUSH', q.key, payload)`, ``},
+	{"delayed jobs are copied", "move_due", `call('ZREM', own, member)`, ``},
+	{"a delayed job is lost where it stands", "move_due", `if #tail == 100 then flush(queue) end`, `if #tail == 2 then tails[queue] = nil end`},
+	{"suspects run beside others", "exchange_reserve", `if blame > 0 and onsuspects == 'a' then`, `if false then`},
+	{"nobody is suspected", "recover", `(suspect and 1 or 0)`, `0`},
+	{"a suspect is lost", "suspects", `call('RPUSH', apartkey(prefix, queue), start .. ' ' .. payload)`, ``},
+	{"a suspect is taken twice", "exchange_queues", `call('LPOP', key)
+      give`, `give`},
+	{"a job that has come to its end is suspected", "exchange_finish", `dead.forget(prefix, e.queue, e.record.payload)`, ``},
+	{"a job that goes to a line is lost", "exchange_lines", `pcall_('RPUSH', list, unpack(ends[name]))`, `#ends[name]`},
+	{"a job that goes to a line stays in its queue", "exchange_lines", `if n.gone > 0 then call('LTRIM', key, n.gone, -1) end`, ``},
+	{"a job that was served stays in its line", "exchange_lines", `call('LPOP', key)
+    line.known.add`, `line.known.add`},
+	{"a line is served though its lock is held", "exchange_lines", `elseif not take(lock, me .. asked[w][1]) and not line.known.claim(queue, name, me .. asked[w][1], ttl) then`, `elseif false then`},
+	{"a line stays known that is empty", "exchange_lines", `if not payload or gone > 0 and not waiting[2] then line.known.finish(queue, name) end`, ``},
+	{"a line is forgotten while a job waits in it", "exchange_lines", `gone > 0 and not waiting[2]`, `gone > 0`},
+	{"a lock of a line without a record is not noticed", "line_locks", `if not there[k] or lease == '0' and not held(prefix, keys[i]) then free(i) end`, ``},
+	{"a dequeued job leaves its count of deaths", "dequeue", `t.forget(f)`, ``},
+	{"a lost lock is not told", "beat", `if not whole then lost[#lost + 1] = token end`, ``},
+}
+
+// patience is how many seeds may be needed to find a defect.
+const patience = 20
+
+// TestDefects finds seeded defects of the scripts: all of them nightly, otherwise the first.
+func TestDefects(t *testing.T) {
+	tried := defects
+	if !testlevel.Nightly() {
+		tried = defects[:1]
+	}
+	for _, defect := range tried {
+		t.Run(defect.Name(), func(t *testing.T) {
+			alter := func(c *rdb.Client) error { return storetest.Alter(c, defect[1], defect[2], defect[3]) }
+			for n := uint64(1); n <= patience; n++ {
+				var r Result
+				synctest.Test(t, func(*testing.T) { r = Run(n, alter) })
+				if len(r.Errors) > 0 {
+					require.NotContains(t, r.Errors[0], "ERR", "the defect has to be wrong, not nonsense")
+					t.Logf("found by seed %d: %s", n, r.Errors[0])
+					return
+				}
+			}
+			t.Errorf("not found by %d seeds", patience)
+		})
+	}
+}
