@@ -208,7 +208,7 @@ func TestWhereTheAddressIsFrom(t *testing.T) {
 
 	// A trial does not use the production configuration by accident.
 	require.NoError(t, os.WriteFile(h.root+"/etc/resqued/resqued.yaml", []byte("worker_cuont: 1"), 0o644)) //nolint:gosec // as it is installed
-	_, stderr, code := h.run(t, []string{"XDG_RUNTIME_DIR=" + h.root}, "queues", "--dev")                  // whoever runs this test may have one
+	_, stderr, code := h.run(t, []string{"XDG_RUNTIME_DIR=" + h.root}, "queues", "--dev")                  // another user of this machine may run one
 	require.Equal(t, exitUnreachable, code)
 	require.Contains(t, stderr, "resqued dev is not running")
 	_, stderr, code = h.run(t, nil, "queues")

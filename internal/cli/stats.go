@@ -96,7 +96,7 @@ func (s *session) printBill(ctx context.Context) error {
 	if b.Unwatched != "" {
 		s.note("commands are not known: %s", wire.Printable(b.Unwatched, 300))
 	}
-	l := newListing("WHAT, >KEYS, >MEMORY, >COMMANDS/S")
+	l := newListing("PART, >KEYS, >MEMORY, >COMMANDS/S")
 	l.partial = b.Partial
 	for i := range b.Costs {
 		c := &b.Costs[i]
@@ -104,7 +104,7 @@ func (s *session) printBill(ctx context.Context) error {
 		if c.PerS != nil {
 			rate = strconv.FormatFloat(*c.PerS, 'f', 0, 64)
 		}
-		l.add(c.What, c, c.What, view.Grouped(c.Keys), view.Size(c.Bytes), rate)
+		l.add(c.Part, c, c.Part, view.Grouped(c.Keys), view.Size(c.Bytes), rate)
 	}
 	return s.print(l)
 }

@@ -28,8 +28,8 @@ const (
 
 // Cost is what one part of a namespace costs Redis.
 type Cost struct {
-	// What is "queue mail", "failures", "history", "locks" and so on.
-	What string `json:"what"`
+	// Part is "queue mail", "failures", "history", "locks".
+	Part string `json:"part"`
 	Keys int64  `json:"keys"`
 	// Bytes is the memory of its keys. Of parts with thousands of keys it is an estimate.
 	Bytes int64 `json:"bytes"`
@@ -60,7 +60,7 @@ func (s *Store) Bill(ctx context.Context) (*Bill, error) {
 	of := func(key string) *Cost {
 		what := partOf(key)
 		if costs[what] == nil {
-			costs[what] = &Cost{What: what}
+			costs[what] = &Cost{Part: what}
 		}
 		return costs[what]
 	}
@@ -94,7 +94,7 @@ func (s *Store) Bill(ctx context.Context) (*Bill, error) {
 		}
 		b.Costs = append(b.Costs, *c)
 	}
-	slices.SortFunc(b.Costs, func(a, b Cost) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), strings.Compare(a.What, b.What)) })
+	slices.SortFunc(b.Costs, func(a, b Cost) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), strings.Compare(a.Part, b.Part)) })
 	return b, nil
 }
 

@@ -40,9 +40,9 @@ func TestBill(t *testing.T) {
 	require.Empty(t, b.Unwatched)
 	parts := map[string]store.Cost{}
 	for _, c := range b.Costs {
-		parts[c.What] = c
+		parts[c.Part] = c
 	}
-	require.Equal(t, "history", b.Costs[0].What, "it is the largest")
+	require.Equal(t, "history", b.Costs[0].Part, "it is the largest")
 	require.Greater(t, parts["history"].Bytes, int64(100_000))
 	require.EqualValues(t, 1, parts["queue mail"].Keys)
 	require.Positive(t, *parts["queue mail"].PerS)

@@ -135,7 +135,7 @@ func (p Policy) Final(job Reserved) string {
 // RunsAgain is OnDeath's answer for a job that does not fail.
 const RunsAgain = "runs again"
 
-// OnDeath says what becomes of a job if its worker process dies of it now: RunsAgain, "fails: death 3 of 3", or ""
+// OnDeath says what happens to a job if its worker process dies of it now: RunsAgain, "fails: death 3 of 3", or ""
 // if the process has registered no policy.
 func (p ProcInfo) OnDeath(job Reserved) string {
 	if p.Fields[infoOnDeath] == "" {

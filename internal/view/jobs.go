@@ -42,7 +42,7 @@ type Job struct {
 	Fence   int64  `json:"fence,omitempty"`
 	Deaths  int    `json:"deaths,omitempty"`
 	Payload string `json:"payload,omitempty"`
-	// OnDeath is what becomes of it if its worker process dies now: "runs again", or "fails: " and why;
+	// OnDeath is what happens to it if its worker process dies now: "runs again", or "fails: " and why;
 	// "" = not known.
 	OnDeath string `json:"on_death,omitempty"`
 	// Runner is the process that performs it, as of its worker process's last heartbeat.
@@ -72,7 +72,7 @@ func (v *Job) IfDead() string {
 	return v.proc.OnDeath(v.Record)
 }
 
-// IfTheyDie says what becomes of jobs, each with its OnDeath: "2 jobs run again, 1 job fails".
+// IfTheyDie says what happens to jobs, each with its OnDeath: "2 jobs run again, 1 job fails".
 func IfTheyDie(each []string) string {
 	again, fails := 0, 0
 	for _, text := range each {

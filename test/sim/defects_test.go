@@ -11,8 +11,8 @@ import (
 	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
-// defects are put into the scripts, to see that the simulation notices them. Others mend themselves, such as a lock
-// that is not released, or need a process that stands still: those are the models'.
+// defects are put into the scripts, to see that the simulation notices them. The models have others, whose effects
+// end by themselves (a lock that is not released), or which need a process that stands still.
 var defects = []storetest.Mutant{
 	{"a lock is released whoever holds it", "base", `pcall_('GET', lock) == value then call('DEL', lock)`, `pcall_('GET', lock) then call('DEL', lock)`},
 	{"a lock is taken without a look", "exchange_locks", `'NX', 'EX', seconds or ttl`, `'EX', seconds or ttl`},

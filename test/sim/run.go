@@ -155,7 +155,7 @@ func (w *world) act(ctx context.Context) {
 	}
 }
 
-// fault breaks something; what does not end by itself is mended later.
+// fault breaks something. A daemon that has gone comes back with a later fault.
 func (w *world) fault() {
 	h := w.hosts[w.rand.IntN(len(w.hosts))]
 	d := h.daemon
@@ -202,7 +202,7 @@ func (w *world) later(d time.Duration, do func()) {
 	})
 }
 
-// calm mends all, waits until nothing is left to do, ends the daemons and judges.
+// calm ends all faults, waits until nothing is left to do, ends the daemons and judges.
 func (w *world) calm() error {
 	ctx := context.Background()
 	w.ledger.note("calm")

@@ -10,11 +10,12 @@ import (
 
 	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/sys/procfs"
+	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
 var (
 	seed  = flag.Uint64("sim.seed", 0, "simulate this seed, with its trace; 0 = all of -sim.seeds")
-	seeds = flag.Uint64("sim.seeds", 20, "how many seeds, from 1 on")
+	seeds = flag.Uint64("sim.seeds", 0, "how many seeds, from 1 on; 0 = as many as the level of tests has time for")
 )
 
 func TestMain(m *testing.M) {
@@ -27,6 +28,15 @@ func TestMain(m *testing.M) {
 // TestFleet simulates fleets of different seeds.
 func TestFleet(t *testing.T) {
 	first, last := uint64(1), *seeds
+	switch {
+	case last > 0:
+	case testlevel.Nightly():
+		last = 300
+	case testing.Short():
+		last = 2
+	default:
+		last = 12
+	}
 	if *seed != 0 {
 		first, last = *seed, *seed
 	}
