@@ -18,9 +18,6 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// defaultForce is how long a killed job may take before its process is ended.
-const defaultForce = 10 * time.Second
-
 const (
 	lookEvery = 100 * time.Millisecond
 	// seeAndDie is what a kill takes in addition to the grace: processes look for requests each
@@ -60,7 +57,7 @@ type killOptions struct {
 }
 
 func (a *cli) jobsKillCommand() *cobra.Command {
-	o := killOptions{force: defaultForce}
+	o := killOptions{force: store.KillGrace}
 	wait := true
 	return a.command(verb{
 		use: "kill ID…", kind: edits, short: "kill running jobs, wherever they run",
@@ -100,7 +97,7 @@ Exit code 1: a job still runs.`,
 		flags: func(f *flagSet) {
 			o.filterFlags.add(f, filter.Running)
 			f.limit(&o.Limit, jobLimit, 1, "most jobs, longest running first")
-			f.span(&o.force, "force-after", defaultForce, "time for a job to stop before its process is replaced")
+			f.span(&o.force, "force-after", store.KillGrace, "time for a job to stop before its process is replaced")
 			f.BoolVar(&o.requeue, "requeue", false, "put jobs back into their queues instead of failing them")
 			f.BoolVar(&wait, "wait", true, "wait until the jobs have ended")
 			f.BoolVar(&o.noWait, "no-wait", false, "do not wait")

@@ -43,6 +43,9 @@ const stateBatch = 50
 // RunName names one run of a job.
 type RunName = rdb.RunName
 
+// KillGrace is the default of KillRequest.Grace.
+const KillGrace = 10 * time.Second
+
 // KillRequest asks a process to end a running job.
 type KillRequest struct {
 	// Grace is how long the job may take to stop before its process is ended.

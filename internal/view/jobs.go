@@ -72,7 +72,8 @@ func (v *Job) IfDead() string {
 	return v.proc.OnDeath(v.Record)
 }
 
-// IfTheyDie says what happens to jobs, each with its OnDeath: "2 jobs run again, 1 job fails".
+// IfTheyDie says what happens to jobs, each with its OnDeath: "2 jobs run again, 1 job fails", "" if nothing is
+// known.
 func IfTheyDie(each []string) string {
 	again, fails := 0, 0
 	for _, text := range each {
@@ -82,6 +83,9 @@ func IfTheyDie(each []string) string {
 		case text != "":
 			fails++
 		}
+	}
+	if again+fails == 0 {
+		return ""
 	}
 	var parts []string
 	for _, of := range [...]struct {

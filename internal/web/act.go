@@ -24,9 +24,6 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-// killGrace is how long a killed job may take to stop by default, before its process is ended.
-const killGrace = 30 * time.Second
-
 // did is the answer to a change.
 type did struct {
 	// Outcome is the result in a word, Count how many things were changed.
@@ -136,7 +133,7 @@ func (s *Server) kill(r *http.Request, v *view.Job) (said string, err error) {
 	if err := s.acting(r, "kill a job", slog.String("job", v.ID), slog.String("class", v.Class)); err != nil {
 		return "", err
 	}
-	return s.o.Store.RequestKill(r.Context(), v.Run, store.KillRequest{Grace: killGrace})
+	return s.o.Store.RequestKill(r.Context(), v.Run, store.KillRequest{Grace: store.KillGrace})
 }
 
 func (s *Server) notedKill(r *http.Request, jobs []*view.Job, n int64) {

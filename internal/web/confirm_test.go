@@ -29,7 +29,7 @@ func TestCommandsOfQuestions(t *testing.T) {
 		return ""
 	}
 	assert.Equal(t, "resqued queues purge mail", ask("/queues/mail", "act=purge"))
-	assert.Regexp(t, `^resqued jobs kill --force-after 30s \S+$`, ask("/jobs/"+url.PathEscape(job), "act=kill"))
+	assert.Regexp(t, `^resqued jobs kill \S+$`, ask("/jobs/"+url.PathEscape(job), "act=kill"))
 	assert.Equal(t, "resqued failed rm 0123456789ab 123456789abc@2", ask("/failed", "act=remove&id=0123456789ab&id=123456789abc@2"))
 	assert.Equal(t, "resqued failed rm --class=mail", ask("/failed?class=mail", "act=remove-all"))
 	assert.Equal(t, "resqued failed retry --all --retried=any", ask("/failed", "act=retry-all&again=1"))

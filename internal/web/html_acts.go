@@ -181,13 +181,15 @@ func (s *Server) actOnJobs(r *http.Request) (answer, error) {
 			}
 		}
 		details = append(details, fmt.Sprintf("Each is told to stop and recorded as failed. One that still runs after %s costs its process; %s in the same processes, which may finish first.",
-			view.Left(killGrace), thereRun(len(siblings))))
+			view.Left(store.KillGrace), thereRun(len(siblings))))
 		if len(siblings) > 0 {
-			details = append(details, "Of those that have not finished by then, "+view.IfTheyDie(siblings)+".")
+			if text := view.IfTheyDie(siblings); text != "" {
+				details = append(details, "Of those that have not finished by then, "+text+".")
+			}
 		}
 		command := ""
 		if len(known) > 0 {
-			command = s.command("jobs kill --force-after "+view.Left(killGrace), known...)
+			command = s.command("jobs kill", known...)
 		}
 		return s.ask(r, "jobs", fmt.Sprintf("Kill %s?", view.Plural(len(jobs), "running job")), "Kill "+view.Plural(len(jobs), "job"), s.at("/jobs"), command, details), nil
 	}

@@ -162,7 +162,7 @@ func (d *fleetDashboard) memory() (now, most int64) {
 // Pages and API lists that do not grow with the fleet.
 var (
 	sizedPages = []string{
-		"/", "/queues", "/queues?sort=size", "/queues/queue-0000", "/queues/queue-0000?from=40000", "/queues/queue-0000?args=nowhere", "/jobs", "/failed", "/failed?view=flat",
+		"/", "/queues", "/queues?sort=size", "/queues/queue-0000", "/queues/queue-0000?from=40000", "/queues/queue-0000?match=nowhere", "/jobs", "/failed", "/failed?view=flat",
 		"/failed?view=flat&cursor=10000", "/failed?view=flat&error=nowhere", "/workers", "/workers/worker-000.example.com:1000", "/locks", "/longjobs", "/schedule", "/classes", "/events", "/redis",
 	}
 	sizedLists = []string{

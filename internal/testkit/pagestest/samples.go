@@ -151,11 +151,11 @@ func process(pid, slot int, state string, busy, threads int, rss int64, done, li
 
 func hosts() []pages.WorkerHost {
 	one := process(9120, 0, "running", 12, 16, 212<<20, 412, 500,
-		view.ThreadJob{ID: "4f2a11dd90124e7fa001", Class: "Report", Args: raw(`[2024,"monthly"]`), Queue: "reports", Thread: 3, RunningS: 492},
-		view.ThreadJob{ID: "a01b00000000000000aa", Class: "Thumbnail", Args: raw(`[{"asset":88121}]`), Queue: "thumbnails", Thread: 7, RunningS: 0})
+		view.ThreadJob{ID: "4f2a11dd90124e7fa001", Class: "Report", Args: raw(`[2024,"monthly"]`), Queue: "reports", Thread: 3, RunningS: 492, OnDeath: "fails: death 3 of 3"},
+		view.ThreadJob{ID: "a01b00000000000000aa", Class: "Thumbnail", Args: raw(`[{"asset":88121}]`), Queue: "thumbnails", Thread: 7, RunningS: 0, OnDeath: "runs again"})
 	one.Runners = []store.RunnerInfo{{Runner: "rails", PID: 9131, State: "ready", Busy: 1, Slots: 1, Jobs: 88, RSS: 188 << 20, Forked: true}, {Runner: "rails", PID: 9140, State: "ready", Busy: 0, Slots: 1, Jobs: 71, RSS: 176 << 20, Forked: true}}
-	two := process(9244, 1, "draining", 1, 16, 1140<<20, 388, 500, view.ThreadJob{ID: "9f1c77aa02bb4c6e8d10", Class: "Import", Args: raw(`["s3://imports/2026-11-24/customers.csv",{"dry_run":false}]`), Queue: "reports", Thread: 11, RunningS: 1320})
-	alone := process(9400, 4, "running", 1, 1, 88<<20, 0, 1, view.ThreadJob{ID: "bb0011", Class: "Resize", Args: raw(`[12]`), Queue: "thumbnails", Thread: 0, RunningS: 2})
+	two := process(9244, 1, "draining", 1, 16, 1140<<20, 388, 500, view.ThreadJob{ID: "9f1c77aa02bb4c6e8d10", Class: "Import", Args: raw(`["s3://imports/2026-11-24/customers.csv",{"dry_run":false}]`), Queue: "reports", Thread: 11, RunningS: 1320, OnDeath: "runs again"})
+	alone := process(9400, 4, "running", 1, 1, 88<<20, 0, 1, view.ThreadJob{ID: "bb0011", Class: "Resize", Args: raw(`[12]`), Queue: "thumbnails", Thread: 0, OnDeath: "runs again", RunningS: 2})
 	alone.Alone = true
 	master := func(name, host string, procs ...view.Process) *view.Worker {
 		w := &view.Worker{Worker: name, Kind: view.KindResqued, State: "running", Threads: 16 * len(procs), Queues: "critical,reports:25%,mail,thumbnails:8,*", Host: host, Version: "v1.4.0", Config: "b1946ac92492", BeatS: new(int64(1)), Processes: procs}
@@ -301,6 +301,7 @@ func Samples() []Sample {
 		if wait > 0 {
 			c.Wait = &wait
 		}
+		c.Before = &view.Tally{Runs: runs * 9 / 10, Failed: failed / 2, P95: new(p95 * .8)}
 		for _, n := range steps {
 			c.Steps = append(c.Steps, int64(n))
 		}
