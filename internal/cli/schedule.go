@@ -43,7 +43,7 @@ resque-scheduler, or asked to run again later.`,
 			f.limit(&o.Limit, scheduleLimit, 1, "most delayed jobs, next first")
 		},
 		run: func(ctx context.Context, s *session, _ []string) error { return listSchedule(ctx, s, o) },
-	}, "list schedules and delayed jobs (default)", a.scheduleNextCommand(), a.editScheduleCommand(true), a.editScheduleCommand(false))
+	}, "list schedules and delayed jobs (default)", a.scheduleShowCommand(), a.scheduleNextCommand(), a.editScheduleCommand(true), a.editScheduleCommand(false))
 }
 
 func listSchedule(ctx context.Context, s *session, o filterFlags) error {
@@ -86,6 +86,56 @@ func listSchedule(ctx context.Context, s *session, o filterFlags) error {
 		}
 	}
 	return s.print(l)
+}
+
+// scheduleShowCommand makes "schedule show".
+func (a *cli) scheduleShowCommand() *cobra.Command {
+	return a.command(verb{
+		use: "show NAME…", kind: shows, short: "show all that is known of schedules",
+		long: `Show schedules with their jobs, the last and the next tick, and where they come
+from: configuration, program, redis (resque-scheduler), or others (a daemon with
+another configuration).`,
+		example: "schedule show nightly", args: a.some("which schedule?", "schedule"), names: scheduleNames,
+		run: func(ctx context.Context, s *session, names []string) error {
+			all, _, err := s.schedules(ctx)
+			if err != nil {
+				return err
+			}
+			picked, err := view.FindSchedules(all, names)
+			if err != nil {
+				return s.lookup(err, "schedule")
+			}
+			l := newListing("NAME, WHEN, CLASS, QUEUE")
+			for _, v := range picked {
+				l.add(v.Name, v, v.Name, v.When, v.Class, v.Queue)
+			}
+			return showEach(s.output, l, picked, scheduleText)
+		},
+	})
+}
+
+func scheduleText(v *view.Schedule) string {
+	d := details{at: 12}
+	d.line("name", v.Name)
+	d.line("when", v.When)
+	d.line("description", v.Description)
+	if v.Next != nil {
+		d.line("next", v.Next.Format(time.RFC3339))
+	}
+	if v.Last != nil {
+		d.line("last", v.Last.Format(time.RFC3339)+", "+outcomes[*v.LastOutcome])
+	}
+	if v.Overdue != nil {
+		d.line("overdue", v.Overdue.Format(time.RFC3339))
+	}
+	d.line("class", v.Class)
+	d.line("args", string(v.Args))
+	d.line("queue", v.Queue)
+	d.line("if_running", v.IfRunning)
+	d.line("catch_up", v.CatchUp)
+	d.line("source", v.Source)
+	d.line("problem", v.Invalid)
+	return d.String()
 }
 
 func until(t, now time.Time) string {
