@@ -32,9 +32,9 @@ func (a *cli) pauseQueuesCommand() *cobra.Command {
 		use: "pause QUEUE…", kind: adds, short: "let the jobs of queues wait",
 		long: `Pause queues on all machines until "queues resume", or for a time: no daemon
 takes their jobs. Running jobs continue, and new ones can be enqueued. "queues"
-and the dashboard show who paused them, until when and why. A pause of a queue that
-is paused already never shortens that: resume it first. Ruby workers obey if
-they have resque-pause. Signal USR2 pauses one daemon with all its queues.`,
+and the dashboard show who paused them, until when and why. Another pause of a
+paused queue never shortens it: resume it first. Ruby workers obey if they have
+resque-pause. Signal USR2 pauses one daemon with all its queues.`,
 		example: "queues pause mail\nqueues pause --all --for 30m --reason 'migration 4711'",
 		args:    a.someOrAll(&all, "which queue?", "queues", "Name queues", "queues"), names: queueNames,
 		flags: func(f *flagSet) {
