@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -30,7 +31,18 @@ const (
 	hopeless  = 4 // times maxDeaths: deaths of any cause
 )
 
-var queues = []string{"low", "high"}
+var queues = []string{"low", "high", "once"}
+
+func isUnique(queue string) bool { return queue == "once" }
+
+// tenants are the first arguments of jobs.
+type tenants struct{}
+
+func (tenants) Tenant(_ string, payload []byte) string {
+	var job struct{ Args []any }
+	_ = json.Unmarshal(payload, &job)
+	return fmt.Sprint(job.Args[0])
+}
 
 // world is a fleet with its Redis.
 type world struct {
@@ -45,7 +57,9 @@ type world struct {
 		sync.Mutex
 		last int
 	}
-	lined bool
+	// What the daemons have: lines, tenants of the queue high that take turns, and a queue once that is unique.
+	lined, fair, unique bool
+
 	alter func(c *rdb.Client) error
 }
 
@@ -115,9 +129,16 @@ func (h *host) start() error {
 			Interval: 500 * time.Millisecond, TermTimeout: 5 * time.Second, LockDuration: lease, BeatEvery: beatEvery, Host: h.name,
 		},
 	}
+	cfg := delayed.Config{Stats: noStats{}}
+	if w.unique {
+		d.worker.Unique, cfg.Unique = isUnique, isUnique
+	}
+	if w.fair {
+		d.worker.Fair = map[string]*store.Fair{"high": store.NewFair(0, nil, 1)}
+	}
 	m, err := master.New(master.Config{
 		Slots: h.slots, Threads: h.threads, MaxRetiring: 1, TermTimeout: 5 * time.Second, LockDuration: lease, MaxDeaths: maxDeaths, Policy: policy,
-		Worker: []byte("sim"), Fields: map[string]string{"queues": "low,high", "host": h.name},
+		Worker: []byte("sim"), Fields: map[string]string{"queues": "low,high,once", "host": h.name},
 	}, master.Deps{
 		Self: d.id, System: (*system)(d), Store: s, Notifier: notifier{}, Log: zap.NewNop(), Stats: noStats{}, Signals: d.signals,
 	})
@@ -127,7 +148,7 @@ func (h *host) start() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	d.stop, h.daemon = cancel, d
 	w.ledger.note("%s starts", d.id)
-	w.running.Go(func() { delayed.NewForwarder(delayed.Config{Stats: noStats{}}, s, zap.NewNop()).Run(ctx) })
+	w.running.Go(func() { delayed.NewForwarder(cfg, s, zap.NewNop()).Run(ctx) })
 	w.running.Go(func() {
 		err := m.Run(ctx)
 		w.ledger.note("%s has ended: %v", d.id, err)
