@@ -57,7 +57,7 @@ type world struct {
 		sync.Mutex
 		last int
 	}
-	// What the daemons have: lines, tenants of the queue high that take turns, and a queue once that is unique.
+	// The daemons have lines; the tenants of the queue high take turns; the queue once is unique.
 	lined, fair, unique bool
 
 	alter func(c *rdb.Client) error
