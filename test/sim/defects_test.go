@@ -48,6 +48,10 @@ var defects = []storetest.Mutant{
 	{"a lost lock is not told", "beat", `if not whole then lost[#lost + 1] = token end`, ``},
 }
 
+func altered(m storetest.Mutant) func(c *rdb.Client) error {
+	return func(c *rdb.Client) error { return storetest.Alter(c, m[1], m[2], m[3]) }
+}
+
 // patience is how many seeds may be needed to find a defect.
 const patience = 20
 
@@ -59,10 +63,9 @@ func TestDefects(t *testing.T) {
 	}
 	for _, defect := range tried {
 		t.Run(defect.Name(), func(t *testing.T) {
-			alter := func(c *rdb.Client) error { return storetest.Alter(c, defect[1], defect[2], defect[3]) }
 			for n := uint64(1); n <= patience; n++ {
 				var r Result
-				synctest.Test(t, func(*testing.T) { r = Run(n, alter) })
+				synctest.Test(t, func(*testing.T) { r = Run(n, Options{Alter: altered(defect)}) })
 				if len(r.Errors) > 0 {
 					require.NotContains(t, r.Errors[0], "ERR", "the defect has to be wrong, not nonsense")
 					t.Logf("found by seed %d: %s", n, r.Errors[0])

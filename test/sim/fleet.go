@@ -46,7 +46,8 @@ func (tenants) Tenant(_ string, payload []byte) string {
 
 // world is a fleet with its Redis.
 type world struct {
-	rand    *rand.Rand
+	rand    *rand.Rand // of the event that happens
+	events  int
 	redis   *miniredis.Miniredis
 	hosts   []*host
 	user    *store.Store // of people and producers, whose way to Redis never breaks

@@ -30,15 +30,24 @@ type Result struct {
 	// Simulated is how long it lasted in the fleet's time.
 	Simulated time.Duration
 	Jobs      int64
+	// Events is how many pushes, acts and faults there were, those left out included.
+	Events int
 }
 
-// Run simulates one fleet. It has to be called in a bubble of testing/synctest. alter, if not nil, changes the
-// scripts of each client.
-func Run(seed uint64, alter func(c *rdb.Client) error) Result {
+// Options change a run.
+type Options struct {
+	// Alter, if not nil, changes the scripts of each client.
+	Alter func(c *rdb.Client) error
+	// Without are events to leave out, by their number. The others stay as they were.
+	Without map[int]bool
+}
+
+// Run simulates one fleet. It has to be called in a bubble of testing/synctest.
+func Run(seed uint64, o Options) Result {
 	rnd := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // it has to be repeatable
 	m := miniredis.NewMiniRedis()
 	defer m.Close()
-	w := &world{rand: rnd, redis: m, alter: alter, lined: rnd.IntN(4) > 0, unique: rnd.IntN(3) == 0}
+	w := &world{redis: m, alter: o.Alter, lined: rnd.IntN(4) > 0, unique: rnd.IntN(3) == 0}
 	w.fair = w.lined && rnd.IntN(3) == 0
 	w.ledger = &ledger{began: time.Now(), jobs: map[string]*account{}}
 	user, err := w.open(newLink(m, nil))
@@ -58,7 +67,7 @@ func Run(seed uint64, alter func(c *rdb.Client) error) Result {
 		}
 	}
 	w.ledger.note("seed %d: %d hosts, lines %t, fair %t, unique %t", seed, len(w.hosts), w.lined, w.fair, w.unique)
-	w.weather()
+	w.weather(seed, o.Without)
 	err = w.calm()
 	w.running.Wait()
 	return w.result(seed, err)
@@ -72,14 +81,18 @@ func (w *world) result(seed uint64, err error) Result {
 	if err != nil {
 		l.wrongLocked("%s", err)
 	}
-	return Result{Seed: seed, Errors: l.errors, Trace: l.trace, Simulated: time.Since(l.began), Jobs: due}
+	return Result{Seed: seed, Errors: l.errors, Trace: l.trace, Simulated: time.Since(l.began), Jobs: due, Events: w.events}
 }
 
-// weather pushes jobs, and lets users act and faults fall.
-func (w *world) weather() {
+// weather pushes jobs, and lets users act and faults fall. Each event has random numbers of its own.
+func (w *world) weather(seed uint64, without map[int]bool) {
 	ctx := context.Background()
-	for end := time.Now().Add(storm); time.Now().Before(end); {
+	for end := time.Now().Add(storm); time.Now().Before(end); w.events++ {
+		w.rand = rand.New(rand.NewPCG(seed, uint64(w.events)+1)) //nolint:gosec // it has to be repeatable
 		<-time.After(time.Duration(w.rand.IntN(2000)) * time.Millisecond)
+		if without[w.events] {
+			continue
+		}
 		switch w.rand.IntN(12) {
 		case 0, 1:
 			w.fault()

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"flag"
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -14,8 +15,10 @@ import (
 )
 
 var (
-	seed  = flag.Uint64("sim.seed", 0, "simulate this seed, with its trace; 0 = all of -sim.seeds")
-	seeds = flag.Uint64("sim.seeds", 0, "how many seeds, from 1 on; 0 = as many as the level of tests has time for")
+	seed   = flag.Uint64("sim.seed", 0, "simulate this seed, with its trace; 0 = all of -sim.seeds")
+	shrink = flag.Bool("sim.shrink", false, "with -sim.seed: leave out all that does not matter")
+	defect = flag.String("sim.defect", "", "with a defect of TestDefects, by name")
+	seeds  = flag.Uint64("sim.seeds", 0, "how many seeds, from 1 on; 0 = as many as the level of tests has time for")
 )
 
 func TestMain(m *testing.M) {
@@ -40,6 +43,15 @@ func TestFleet(t *testing.T) {
 	if *seed != 0 {
 		first, last = *seed, *seed
 	}
+	var o Options
+	for _, d := range defects {
+		if d.Name() == *defect {
+			o.Alter = altered(d)
+		}
+	}
+	if *shrink {
+		o.Without = without(t, *seed, o)
+	}
 	var simulated time.Duration
 	var jobs int64
 	wrong := 0
@@ -47,7 +59,7 @@ func TestFleet(t *testing.T) {
 	for n := first; n <= last; n++ {
 		t.Run("", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := Run(n, nil)
+				r := Run(n, o)
 				simulated, jobs = simulated+r.Simulated, jobs+r.Jobs
 				if *seed != 0 {
 					t.Log(strings.Join(r.Trace, "\n"))
@@ -62,4 +74,38 @@ func TestFleet(t *testing.T) {
 		})
 	}
 	t.Logf("%d seeds, %d of them wrong, %s of a fleet, %d jobs in %s", last-first+1, wrong, simulated, jobs, time.Since(began))
+}
+
+// without returns the events without which the errors of a seed remain: it leaves out halves, quarters and so on of
+// those that are left. Goroutines are not run in the order of the seed, so each attempt has three tries.
+func without(t *testing.T, seed uint64, o Options) map[int]bool {
+	t.Helper()
+	events := 0
+	fails := func(left map[int]bool) bool {
+		for range 3 {
+			var r Result
+			synctest.Test(t, func(*testing.T) { r = Run(seed, Options{o.Alter, left}) })
+			if events = r.Events; len(r.Errors) > 0 {
+				return true
+			}
+		}
+		return false
+	}
+	left := map[int]bool{}
+	if !fails(left) {
+		t.Fatalf("seed %d is right", seed)
+	}
+	for size := (events + 1) / 2; size > 0; size /= 2 {
+		for from := 0; from < events; from += size {
+			try := maps.Clone(left)
+			for n := from; n < min(from+size, events); n++ {
+				try[n] = true
+			}
+			if len(try) > len(left) && fails(try) {
+				left = try
+			}
+		}
+		t.Logf("%d of %d events are left", events-len(left), events)
+	}
+	return left
 }
