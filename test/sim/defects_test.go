@@ -30,7 +30,6 @@ var defects = []storetest.Mutant{
 	{"a locked job is dropped", "exchange_reserve", `call('RPUSH', q.key, payload)`, ``},
 	{"delayed jobs are copied", "move_due", `call('ZREM', own, member)`, ``},
 	{"a delayed job is lost where it stands", "move_due", `if #tail == 100 then flush(queue) end`, `if #tail == 2 then tails[queue] = nil end`},
-	{"suspects run beside others", "exchange_reserve", `if blame > 0 and onsuspects == 'a' then`, `if false then`},
 	{"nobody is suspected", "recover", `(suspect and 1 or 0)`, `0`},
 	{"a suspect is lost", "suspects", `call('RPUSH', apartkey(prefix, queue), start .. ' ' .. payload)`, ``},
 	{"a suspect is taken twice", "exchange_queues", `call('LPOP', key)
@@ -45,7 +44,11 @@ var defects = []storetest.Mutant{
 	{"a line is forgotten while a job waits in it", "exchange_lines", `gone > 0 and not waiting[2]`, `gone > 0`},
 	{"a lock of a line without a record is not noticed", "line_locks", `if not there[k] or lease == '0' and not held(prefix, keys[i]) then free(i) end`, ``},
 	{"a dequeued job leaves its count of deaths", "dequeue", `t.forget(f)`, ``},
-	{"a lost lock is not told", "beat", `if not whole then lost[#lost + 1] = token end`, ``},
+	{"delayed jobs of a list are copied", "move_due", `if #l.items > 0 then call('LTRIM', l.list, #l.items, -1) end`, ``},
+	{"a job that was taken stays a member", "unique", `call('SREM', key .. ':uniqueue', payload)`, ``},
+	{"a job that has failed with its process leaves its count of deaths", "recover", `dead.forget(prefix, r.queue, r.payload)`, ``},
+	{"jobs in lines are not counted", "lines", `if n ~= 0 then kept('HINCRBY', counts, queue, fmt('%d', n)) end`, ``},
+	{"a start time stays when its job is taken", "unique", `match(removeat(key .. ':start_at', index, length) or '', '^%d+$')`, `match(call('LINDEX', key .. ':start_at', index) or '', '^%d+$')`},
 }
 
 func altered(m storetest.Mutant) func(c *rdb.Client) error {
