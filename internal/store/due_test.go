@@ -378,18 +378,25 @@ func TestDueTurns(t *testing.T) {
 			}
 			return f
 		}
+		var began time.Time // the last call that may have taken a turn
 		move := func(f *fixture, caller string) store.Due {
 			f.t.Helper()
+			if caller == "one" {
+				began = time.Now()
+			}
 			due, err := f.MoveDue(f.t.Context(), caller, nil)
 			require.NoError(f.t, err)
 			return due
 		}
-		rest := func(due store.Due) {
-			t.Helper()
-			require.Zero(t, due.Moved)
-			require.False(t, due.More)
-			require.LessOrEqual(t, due.Next, 500*time.Millisecond)
-			require.Positive(t, due.Next)
+		rest := func(f *fixture, due store.Due) {
+			f.t.Helper()
+			if time.Since(began) > 400*time.Millisecond {
+				f.t.Skip("the machine stood still for as long as a turn lasts")
+			}
+			require.Zero(f.t, due.Moved)
+			require.False(f.t, due.More)
+			require.LessOrEqual(f.t, due.Next, 500*time.Millisecond)
+			require.Positive(f.t, due.Next)
 		}
 		t.Run("one goes on, and the last call ends its turn", func(t *testing.T) {
 			f := many(t)
@@ -399,7 +406,7 @@ func TestDueTurns(t *testing.T) {
 				moved += due.Moved
 				require.LessOrEqual(t, due.Moved, 100)
 				if due.More {
-					rest(move(f, "other"))
+					rest(f, move(f, "other"))
 				}
 			}
 			require.Equal(t, jobs, moved)
@@ -415,7 +422,7 @@ func TestDueTurns(t *testing.T) {
 			require.False(t, f.exists("resqued:mover"))
 			require.Positive(t, move(f, "one").Moved)
 			require.Positive(t, move(f, "").Moved)
-			rest(move(f, "other"))
+			rest(f, move(f, "other"))
 		})
 		t.Run("a helper moves some between turns", func(t *testing.T) {
 			f := many(t)
@@ -424,7 +431,7 @@ func TestDueTurns(t *testing.T) {
 			require.True(t, due.More)
 			require.False(t, f.exists("resqued:mover"), "what it leaves is not a forwarder's yet")
 			require.Equal(t, 100, move(f, "one").Moved)
-			rest(move(f, store.Helper))
+			rest(f, move(f, store.Helper))
 			require.Equal(t, 100, move(f, "one").Moved)
 		})
 		t.Run("a turn ends by itself", func(t *testing.T) {
