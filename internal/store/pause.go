@@ -28,6 +28,7 @@ type Pause struct {
 	Until time.Time `json:"until,omitzero"`
 
 	other bool // the key is of another type
+	gone  bool // there is none any more
 }
 
 // Subject says what is paused: "paused" is one queue.
@@ -118,13 +119,15 @@ func (s *Store) setPause(ctx context.Context, key string, o PauseOptions) (befor
 		}
 		return p
 	}
-	made, err := s.putPause(ctx, key, o, true)
-	if err != nil || made {
-		return nil, written(), err
-	}
-	before = &Pause{Key: key}
-	if err := s.readPauses(ctx, []*Pause{before}); err != nil {
-		return nil, nil, err
+	for before == nil || before.gone { // it may end between the two
+		made, err := s.putPause(ctx, key, o, true)
+		if err != nil || made {
+			return nil, written(), err
+		}
+		before = &Pause{Key: key}
+		if err := s.readPauses(ctx, []*Pause{before}); err != nil {
+			return nil, nil, err
+		}
 	}
 	if before.other || o.Reason == "" && before.Until.IsZero() {
 		return before, before, nil
@@ -234,7 +237,8 @@ func (s *Store) readPauses(ctx context.Context, pauses []*Pause) error {
 				p.At = at
 			}
 		}
-		if left := lives[i].Val(); left > 0 {
+		left := lives[i].Val()
+		if p.gone = left == -2; left > 0 { // as Redis answers for no key
 			p.Until = now.Add(left)
 		}
 	}
