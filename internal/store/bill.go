@@ -22,8 +22,8 @@ const (
 	// billKeys is how many keys of the server Bill looks at, billCommands how many commands it watches.
 	billKeys     = 2_000_000
 	billCommands = 20_000
-	// billFamilies is how many keys of one kind are measured; the others count as much on average.
-	billFamilies = 2_000
+	// billMeasured is how many keys of one part are measured; the others count as much on average.
+	billMeasured = 2_000
 )
 
 // Cost is what one part of a namespace costs Redis.
@@ -104,7 +104,7 @@ func (s *Store) weigh(ctx context.Context, node redis.Cmdable, keys []string, of
 	sizes := map[*Cost][]*redis.IntCmd{}
 	for _, key := range keys {
 		c := of(strings.TrimPrefix(key, s.db.Prefix))
-		if c.Keys++; c.Keys <= billFamilies {
+		if c.Keys++; c.Keys <= billMeasured {
 			sizes[c] = append(sizes[c], pipe.MemoryUsage(ctx, key, samples(strings.TrimPrefix(key, s.db.Prefix))))
 		}
 	}
@@ -225,59 +225,30 @@ func watchedKey(line string, db int, prefix string) (key string, ok bool) {
 
 // partOf returns the part of a namespace that a key, without the namespace, belongs to.
 func partOf(key string) string {
-	for _, p := range [...]struct{ begin, what string }{
-		{"queue:", "queue"},
-		{"resqued:suspects:", "queue"},
-		{"resqued:deaths:", "queue"},
-		{"resqued:died:", "queue"},
-		{"resqued:lines:", "queue"},
-		{"resqued:ready:", "queue"},
-		{"resqued:turns:", "queue"},
-		{"resqued:blocked:", "queue"},
-		{"resqued:open:", "queue"},
-		{"resqued:seen:", "queue"},
-		{"resqued:line:", "line"},
-		{"resqued:turn:", "line"},
-		{"failed", "failures"},
-		{"failure-resque-retry:", "failures"},
-		{"resque-retry:", "failures"},
-		{"resqued:passed:", "failures"},
-		{"resqued:parked", "failures"},
-		{"resqued:hist:", "history"},
-		{"resqued:events", "history"},
-		{"stat:", "history"},
-		{"locket:", "locks"},
-		{"lock:", "locks"},
-		{"loner:", "locks"},
-		{"locker:", "locks"},
-		{"resqued:fence", "locks"},
-		{"resqued:held:", "locks"},
-		{"resqued:awaited", "locks"},
-		{"resqued:asks:", "locks"},
-		{"resqued:request:", "locks"},
-		{"delayed", "delayed jobs"},
-		{"timestamps:", "delayed jobs"},
-		{"resqued:delayed", "delayed jobs"},
-		{"resqued:longjob:", "long jobs"},
-		{"resqued:inflight:", "running jobs"},
-		{"worker", "workers"},
-		{"resqued:proc", "workers"},
-		{"resqued:master", "workers"},
-		{"resqued:place:", "workers"},
-		{"resqued:kill", "workers"},
-		{"resqued:order", "workers"},
+	for _, p := range [...][2]string{
+		{"queue", "queue: resqued:suspects: resqued:deaths: resqued:died: resqued:lines: resqued:ready: resqued:turns: resqued:blocked: resqued:open: resqued:seen:"},
+		{"line", "resqued:line: resqued:turn:"},
+		{"failures", "failed failure-resque-retry: resque-retry: resqued:passed: resqued:parked"},
+		{"history", "resqued:hist: resqued:events stat:"},
+		{"locks", "locket: lock: loner: locker: resqued:fence resqued:held: resqued:awaited resqued:asks: resqued:request:"},
+		{"delayed jobs", "delayed timestamps: resqued:delayed"},
+		{"long jobs", "resqued:longjob:"},
+		{"running jobs", "resqued:inflight:"},
+		{"workers", "worker resqued:proc resqued:master resqued:place: resqued:kill resqued:order"},
 	} {
-		rest, ok := strings.CutPrefix(key, p.begin)
-		switch {
-		case !ok:
-		case p.what == "line": // <length of the name>:<name>:…
-			length, rest, _ := strings.Cut(rest, ":")
-			n, _ := strconv.Atoi(length)
-			return "queue " + rest[:min(max(n, 0), len(rest))]
-		case p.what == "queue":
-			return "queue " + strings.TrimSuffix(strings.TrimSuffix(rest, ":uniqueue"), ":start_at")
-		default:
-			return p.what
+		for begin := range strings.FieldsSeq(p[1]) {
+			rest, ok := strings.CutPrefix(key, begin)
+			switch {
+			case !ok:
+			case p[0] == "line": // <length of the name>:<name>:…
+				length, rest, _ := strings.Cut(rest, ":")
+				n, _ := strconv.Atoi(length)
+				return "queue " + rest[:min(max(n, 0), len(rest))]
+			case p[0] == "queue":
+				return "queue " + strings.TrimSuffix(strings.TrimSuffix(rest, ":uniqueue"), ":start_at")
+			default:
+				return p[0]
+			}
 		}
 	}
 	if strings.HasSuffix(key, "_failed") {
