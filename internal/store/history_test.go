@@ -186,7 +186,7 @@ func TestHistory(t *testing.T) {
 			require.Equal(t, i == 0, mine)
 		}
 		level := func(queue string) history.Level {
-			levels, err := f.QueueLevels(t.Context(), history.Levels{Queue: queue, From: now.Truncate(time.Minute), To: now})
+			levels, err := f.QueueLevels(t.Context(), history.Levels{Queue: queue, From: now.Truncate(time.Minute), To: now.Truncate(time.Minute).Add(time.Minute)})
 			require.NoError(t, err)
 			require.Len(t, levels, 1)
 			levels[0].At = time.Time{}
