@@ -313,7 +313,7 @@ func TestLockerTerminal(t *testing.T) {
 
 	t.Run("with the guard goes all that is below", func(t *testing.T) {
 		t.Parallel()
-		f := start(t, `(trap '' HUP; exec sleep 1000) & echo beside=$!; exec $run guarded -- sh -c 'echo guard=$PPID; setsid sleep 1000 & echo away=$!; sleep 1000'`)
+		f := start(t, `sh -c 'trap "" HUP; echo beside=$$; exec sleep 1000' & exec $run guarded -- sh -c 'echo guard=$PPID; setsid sleep 1000 & echo away=$!; sleep 1000'`)
 		beside, guard, away := number(t, f, "beside"), number(t, f, "guard"), number(t, f, "away")
 		require.NoError(t, syscall.Kill(guard, syscall.SIGKILL))
 		require.Equal(t, 70, f.exit(t))
