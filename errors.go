@@ -18,6 +18,8 @@ var (
 	// ErrLockLost means that the job no longer holds its lock, so another job with the same key
 	// may be running. The handler must stop at once and write nothing more.
 	ErrLockLost = errors.New("resqued: job lock lost")
+	// ErrLimit is why a job fails that is over a limit, or whose limit cannot be computed.
+	ErrLimit = errors.New("resqued: limit")
 )
 
 // Discard is the error that ends a job without a failure and without another run. Return it

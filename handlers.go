@@ -160,6 +160,7 @@ type Handlers struct {
 	hooks      []Hooks
 	jobLockKey func(job *Job) string
 	fair       map[string]Fair // by queue
+	limits     []Limit
 }
 
 // New returns an empty registry.

@@ -38,6 +38,7 @@ type worker struct {
 	// tenants are the handlers' tenants, fair what the scripts know of them.
 	tenants *jobkey.Tenants
 	fair    map[string]*store.Fair
+	limits  workerproc.Limits
 	runner  *thread.Runner
 	hooks   []resqued.Hooks
 	log     *zap.Logger
@@ -121,8 +122,15 @@ func newWorker(q *Queues) (*worker, error) {
 		return nil, err
 	}
 	q.tb.Cleanup(retries.Close)
+	limits, err := jobkey.NewLimits(jobkey.LimitsConfig{Program: q.handlers.Limits(), Log: w.log})
+	if err != nil {
+		return nil, err
+	}
+	if limits != nil {
+		w.limits = limits
+	}
 	w.runner = &thread.Runner{
-		Performer: w.set, Locker: locks, Check: jobkey.NewCheck(w.opts.JobLockKey, w.store), Retries: retries, Describe: handler.Describe,
+		Performer: w.set, Locker: locks, Check: jobkey.NewCheck(w.opts.JobLockKey, w.store), Hit: jobkey.NewHit(limits, w.store), Retries: retries, Describe: handler.Describe,
 	}
 	return w, nil
 }
@@ -161,7 +169,7 @@ func (w *worker) work(ctx context.Context, r *run) error {
 		Interval: interval, UntilEmpty: true, TermTimeout: w.opts.TermTimeout,
 		Host: "resquedtest", PID: os.Getpid(),
 	}, workerproc.Deps{
-		Store: newDueStore(w.store), Conn: r.master, Handlers: w.set, Namer: w.keyer, Tenants: w.tenants, Runner: w.runner, Stats: noStats{}, Hooks: w.hooks, Log: w.log,
+		Store: newDueStore(w.store), Conn: r.master, Handlers: w.set, Namer: w.keyer, Tenants: w.tenants, Limits: w.limits, Runner: w.runner, Stats: noStats{}, Hooks: w.hooks, Log: w.log,
 		Observe: r.observe, Exit: func() { stubborn = true }, SetTitle: func(string) {},
 	})
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/locket/jobkey"
 	"github.com/resqued/resqued/internal/master"
 	"github.com/resqued/resqued/internal/selector"
 )
@@ -36,6 +37,8 @@ type fleet struct {
 	Once []string `json:"at_most_once,omitempty"`
 	// Fair are the queues whose tenants take turns; "*" is for queues not named.
 	Fair map[string]fleetFair `json:"fair,omitempty"`
+	// Limits are the limits by name, each as a text.
+	Limits map[string]string `json:"limits,omitempty"`
 }
 
 type fleetFair struct {
@@ -85,7 +88,7 @@ func fleetOf(c config.Config, handlers *resqued.Handlers) fleet {
 		}
 	}
 	slices.Sort(f.Once)
-	f.Fair = fleetFairs(c, handlers)
+	f.Fair, f.Limits = fleetFairs(c, handlers), fleetLimits(c, handlers)
 	if len(f.Classes) > maxClasses {
 		maps.DeleteFunc(f.Classes, func(_, lock string) bool { return lock == "" })
 		f.Some, f.ClassQueues = true, nil
@@ -113,6 +116,35 @@ func fleetFairs(c config.Config, handlers *resqued.Handlers) map[string]fleetFai
 		fairs[queue] = f
 	}
 	return fairs
+}
+
+// fleetLimits returns the limits by name, each as a text that says all of it but functions.
+func fleetLimits(c config.Config, handlers *resqued.Handlers) map[string]string {
+	limits := map[string]string{}
+	set := func(name string, rule jobkey.LimitRule) {
+		text, err := json.Marshal(rule)
+		if err != nil { // plain data cannot fail
+			panic(err)
+		}
+		limits[name] = string(text)
+	}
+	for _, l := range handlers.Limits() {
+		rule := jobkey.LimitRule{Classes: l.Classes, Queues: l.Queues, Concurrency: l.Concurrency, Burst: int64(l.Burst), OnLimit: l.OnLimit, Per: l.Per}
+		if l.Rate > 0 {
+			rule.Rate = fmt.Sprintf("%d/%s", l.Rate, l.Period)
+		}
+		if l.Key != nil {
+			rule.Key = inGo
+		}
+		if l.Cost != nil {
+			rule.Cost = inGo
+		}
+		set(l.Name, rule)
+	}
+	for name, rule := range c.Limits {
+		set(name, rule)
+	}
+	return limits
 }
 
 func fleetWeights(weights map[string]int) string {
@@ -251,6 +283,13 @@ func (f fleet) differs(o fleet) []master.Difference {
 	}
 	if len(f.common(o)) == 0 {
 		return all
+	}
+	limits := slices.AppendSeq(slices.Collect(maps.Keys(f.Limits)), maps.Keys(o.Limits))
+	slices.Sort(limits)
+	for _, name := range slices.Compact(limits) {
+		if here, there := cmp.Or(f.Limits[name], "none"), cmp.Or(o.Limits[name], "none"); here != there {
+			add("limit "+name, here, there, "each of them holds its own jobs to what it has")
+		}
 	}
 	// One daemon may know a class by name, the other by a pattern.
 	classes := slices.AppendSeq(slices.Collect(maps.Keys(f.Classes)), maps.Keys(o.Classes))

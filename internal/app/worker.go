@@ -204,6 +204,10 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 	for queue, rule := range tenants.Rules() {
 		fair[queue] = store.NewFair(rule.Argument, rule.Weights, rule.Others)
 	}
+	limits, err := jobkey.NewLimits(jobkey.LimitsConfig{Rules: c.Limits, Program: handlers.Limits(), Log: log})
+	if err != nil {
+		return nil, err
+	}
 	locks, err := newClassLocks(c, set, s, log)
 	if err != nil {
 		return nil, err
@@ -216,8 +220,11 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 	w.closers = append(w.closers, retries.Close)
 	deps := workerproc.Deps{
 		Store: s, Conn: conn, Handlers: set, Namer: keyer, Tenants: tenants, LocksEnd: locks.Ends,
-		Runner: &thread.Runner{Performer: set, Locker: locks, Check: jobkey.NewCheck(c.JobLockKey, s), Retries: retries, Describe: handler.Describe},
+		Runner: &thread.Runner{Performer: set, Locker: locks, Check: jobkey.NewCheck(c.JobLockKey, s), Hit: jobkey.NewHit(limits, s), Retries: retries, Describe: handler.Describe},
 		Stats:  stats, Signals: received, Hooks: handlers.AllHooks(), Log: log, Exit: w.killSelf,
+	}
+	if limits != nil {
+		deps.Limits = limits
 	}
 	perFork := c.JobsPerFork
 	if onlyRunners(c, handlers) {

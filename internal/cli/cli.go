@@ -171,7 +171,7 @@ https://github.com/resqued/resqued/tree/main/docs.`,
 	})
 	root.AddCommand(
 		a.devCommand(), a.workCommand(), a.reloadCommand(), a.upgradeCommand(), a.healthCommand(), a.drainCommand(), a.enqueueCommand(),
-		a.queuesCommand(), a.jobsCommand(), a.workersCommand(), a.hostsCommand(), a.failedCommand(), a.parkedCommand(), a.scheduleCommand(),
+		a.queuesCommand(), a.jobsCommand(), a.workersCommand(), a.hostsCommand(), a.failedCommand(), a.parkedCommand(), a.limitsCommand(), a.scheduleCommand(),
 		a.longjobsCommand(), a.locksCommand(), a.lockerCommand(), a.configCommand(), a.benchCommand(), a.doctorCommand(), a.explainCommand(), a.statsCommand(), a.classesCommand(),
 		a.eventsCommand(), a.webCommand(), a.versionCommand(), a.completionCommand(),
 	)

@@ -113,6 +113,8 @@ type Config struct {
 	Within queueage.Promises `json:"within"`
 	// Fair are the queues whose tenants take turns; jobkey.Others means all other queues.
 	Fair map[string]jobkey.Fair `json:"fair"`
+	// Limits bound how many jobs run at once, or begin in a time, by name.
+	Limits map[string]jobkey.LimitRule `json:"limits"`
 	// OnLockLost is what happens to a job that has lost its lock: "fail" or "requeue".
 	OnLockLost string `json:"on_lock_lost"`
 

@@ -262,6 +262,11 @@ func (c *Config) keys() []key {
 			kind: fair(&c.Fair),
 		},
 		{
+			name: "limits", flag: noFlag,
+			help: "how many jobs run at once, or begin in a time, over the whole fleet, by name",
+			kind: limits(&c.Limits),
+		},
+		{
 			name: "within", flag: noFlag,
 			help: "how long the jobs of queues may wait: `mail:1m,img_*:1h`; what waits for longer is late",
 			kind: within(&c.Within),

@@ -156,6 +156,7 @@ func TestEverySource(t *testing.T) {
 		"heartbeat_frequency": "10s", "job_lock_duration": "40s", "job_lock_key": "{{class}}:{{args.0}}",
 		"lines": "off", "on_lock_lost": "fail", "unique_queues": "mail,once_*", "unique_queues_strict": "true", "env_keep": "AWS_*,STRIPE_KEY", "env_drop": "BROKER,*_INTERNAL", "persistent_schedules": "true", "scheduler_lock": "resque-scheduler:team", "max_payload": "512KiB",
 		"fair":       `{"mail":{"key":"{{args.0}}","weights":{"*":1,"big":4}}}`,
+		"limits":     `{"stripe":{"classes":["Charge"],"key":"{{args.0}}","concurrency":5,"rate":"100/1m","burst":20}}`,
 		"within":     "mail:1m,img_*:1h,within_*:name",
 		"redact":     "Mail=args.0,args.1.token;*=args.**.password",
 		"log_format": "json", "log_level": "warn", "log_jobs": "true",

@@ -21,5 +21,8 @@ func Copy(h *resqued.Handlers, edit func(c *resqued.Class)) *resqued.Handlers {
 	for queue, fair := range h.FairQueues() {
 		copied.Fair(queue, fair)
 	}
+	for _, limit := range h.Limits() {
+		copied.Limit(limit)
+	}
 	return copied
 }

@@ -17,6 +17,8 @@ type Run struct {
 	Fence int64
 	// Wrappers are the classes around an Active Job, as in wire.Envelope.
 	Wrappers []string
+	// Refused is why the job must end without running; nil = it runs.
+	Refused error
 	// Interrupted: a job that succeeded has pushed the rest of its work.
 	Interrupted bool
 }

@@ -10,7 +10,7 @@ import (
 // exchangeScript's parts are in the order of use; see lua/exchange_fast.lua.
 var exchangeScript = rdb.NewScript(Lua, "exchange",
 	"lib/base", "lib/payload", "lib/rights", "exchange_fast", "exchange_plain", "exchange_start", "exchange_first", "exchange_take",
-	"lib/records", "lib/blocked_queues", "lib/lines", "lib/line_locks", "lib/unique", "lib/delay", "lib/suspects", "lib/deaths", "lib/pause", "lib/parked", "lib/grace",
+	"lib/records", "lib/blocked_queues", "lib/lines", "lib/limits", "lib/line_locks", "lib/unique", "lib/delay", "lib/suspects", "lib/deaths", "lib/pause", "lib/parked", "lib/grace",
 	"exchange_slow", "exchange_finish", "exchange_wants", "exchange_locks", "exchange_reserve", "exchange_lines", "exchange_tenants", "exchange_fair", "exchange_queues")
 
 // Exchange ends jobs and reserves new ones, in one script. It returns ErrFenced, with nothing done, if the

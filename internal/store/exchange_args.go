@@ -32,8 +32,8 @@ func (s *Store) exchangeArgs(req ExchangeRequest, order order) []any {
 		text := c.Failure.text()
 		gap, large := c.Failure.flags()
 		listed := c.Kind == Failed && s.opts.Load().FailureLists
-		if c.Job.Capped || c.Held || c.Killed || c.Survived || c.Count != nil || gap || large || c.Park || listed || c.Renamed {
-			flags = letters(c.Job.Capped, 'c', c.Held, 'h', c.Killed, 'k', c.Survived, 's', c.Count != nil, 'n', gap, 'g', large, 'l', c.Park, 'x', listed, 'm', c.Renamed, 'o')
+		if c.Job.Capped || c.Held || c.Killed || c.Survived || c.Count != nil || gap || large || c.Park || listed || c.Renamed || c.Job.Limited {
+			flags = letters(c.Job.Capped, 'c', c.Held, 'h', c.Killed, 'k', c.Survived, 's', c.Count != nil, 'n', gap, 'g', large, 'l', c.Park, 'x', listed, 'm', c.Renamed, 'o', c.Job.Limited, 'i')
 		}
 		if c.Kind == Restored {
 			text = append(fmt.Appendf(nil, "%d\n%s", len(c.Parked), c.Parked), text...)

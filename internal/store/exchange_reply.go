@@ -83,7 +83,7 @@ func parseExchange(raw any, order order, wants []Want) (ExchangeReply, error) {
 		if err != nil {
 			return ExchangeReply{}, err
 		}
-		job.Lined = fast && list.Number(1) == 2 || slices.Contains(lined, token)
+		job.Lined, job.Passed = fast && list.Number(1) == 2 || slices.Contains(lined, token), slices.Contains(lined, "+"+token)
 		reply.Jobs = append(reply.Jobs, job)
 	}
 	return reply, nil

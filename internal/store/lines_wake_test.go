@@ -107,7 +107,7 @@ func TestNamesOfLines(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
 		f := setup(t, server)
 		for _, queue := range []string{"q", "", "q:", " ", "1 q", "a\x00b", "q{1}"} {
-			names := []string{"A", "A:start_at", "A:uniqueue", "", "\x00", " 1 q\n", "1:q:A", "ü\xff", string(slices.Repeat([]byte("x"), 100000))}
+			names := []string{"A", "A:start_at", "A:uniqueue", "", "\x00", " 1 q\n", "1:q:A", "ü\xff", "\x01two:", "\x02", string(slices.Repeat([]byte("x"), 100000))}
 			turns := func(n int, ended []store.Reserved) []store.Reserved {
 				req := store.ExchangeRequest{Wants: f.wants(n), Queues: lined(queue)}
 				req.Queues[0].Named = true

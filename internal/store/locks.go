@@ -30,7 +30,7 @@ const (
 
 var (
 	locksScript      = rdb.NewScript(Lua, "locks", "lib/base", "lib/payload", "lib/payload_functions", "lib/records", "lib/classlock", "lib/lock_info", "locks")
-	removeLockScript = rdb.NewScript(Lua, "remove_lock", "lib/base", "lib/rights", "lib/payload", "lib/payload_functions", "lib/records", "lib/blocked_queues", "lib/lines", "lib/line_locks", "lib/classlock", "lib/lock_info", "remove_lock")
+	removeLockScript = rdb.NewScript(Lua, "remove_lock", "lib/base", "lib/rights", "lib/payload", "lib/payload_functions", "lib/records", "lib/blocked_queues", "lib/lines", "lib/limits", "lib/line_locks", "lib/classlock", "lib/lock_info", "remove_lock")
 )
 
 // lockFields is the number of fields of a lock in replies; see lock_info.lua.

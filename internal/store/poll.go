@@ -11,7 +11,7 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-var pollScript = rdb.NewScript(Lua, "poll", "lib/base", "lib/records", "lib/blocked_queues", "lib/lines", "lib/line_locks", "lib/suspects", "lib/pause", "poll")
+var pollScript = rdb.NewScript(Lua, "poll", "lib/base", "lib/records", "lib/blocked_queues", "lib/lines", "lib/limits", "lib/line_locks", "lib/suspects", "lib/pause", "poll")
 
 // PollRequest is the input of Poll.
 type PollRequest struct {

@@ -18,7 +18,7 @@ var (
 	putMasterScript  = rdb.NewScript(Lua, "put_master", "put_master")
 	dropMasterScript = rdb.NewScript(Lua, "drop_master", "drop_master")
 	fenceScript      = rdb.NewScript(Lua, "fence", "lib/base", "lib/grace", "lib/format", "fence")
-	recoverScript    = rdb.NewScript(Lua, "recover", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/lines", "lib/line_locks", "lib/unique", "lib/place", "lib/forget_process", "lib/parked", "lib/deaths", "recover")
+	recoverScript    = rdb.NewScript(Lua, "recover", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/lines", "lib/limits", "lib/line_locks", "lib/unique", "lib/place", "lib/forget_process", "lib/parked", "lib/deaths", "recover")
 )
 
 // ErrAlive: the process is not fenced, or its lease has not expired; its jobs must not be touched.

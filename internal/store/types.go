@@ -208,6 +208,10 @@ type Reserved struct {
 	EnqueuedAt time.Time
 	// Lined: the job may have waited in a line and has that line's lock. Only Exchange sets it.
 	Lined bool
+	// Passed: the job was the next in the line of a limit. Only Exchange sets it.
+	Passed bool
+	// Limited: the job may count under limits; see Limit, whose caller sets it.
+	Limited bool
 	// Kill is a request to end the job; only Fence sets it.
 	Kill *KillRequest
 }

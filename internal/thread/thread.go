@@ -75,6 +75,8 @@ type Runner struct {
 	// Check, if not nil, is called right before the handler, with the class lock held. If it
 	// returns an error, the job ends with it and is not performed.
 	Check func(ctx context.Context, job *resqued.Job) error
+	// Hit carries out resqued.LimitHit; nil = it is an error.
+	Hit func(ctx context.Context, job *resqued.Job, hit *resqued.LimitHitError) error
 	// Retries decides which failed jobs run again; nil = none.
 	Retries Retries
 	// Describe turns an error into the fields of a failure record.
@@ -95,6 +97,9 @@ func (r *Runner) Run(ctx context.Context, job *resqued.Job, claim *classlock.Cla
 	ctx = jobctx.WithJob(ctx, job)
 	unlock := func() {}
 	try, err := r.begin(ctx, job)
+	if err == nil {
+		err = jobctx.RunOf(job).Refused
+	}
 	if err == nil && r.Locker != nil {
 		var held context.Context
 		var release func()
@@ -115,12 +120,29 @@ func (r *Runner) Run(ctx context.Context, job *resqued.Job, claim *classlock.Cla
 	began := now()
 	claim.Begin(began)
 	r.Performer.Perform(ctx, job, func(err error) {
-		out := r.again(r.judge(ctx, job, err), try)
+		out := r.again(r.judge(ctx, job, r.hit(ctx, job, err)), try)
 		unlock()
 		out.Ran = now().Sub(began)
 		done(out)
 	})
 }
+
+// hit carries out a resqued.LimitHit, and returns what the job ends with.
+func (r *Runner) hit(ctx context.Context, job *resqued.Job, err error) error {
+	hit, ok := errors.AsType[*resqued.LimitHitError](err)
+	if !ok || hit == nil || r.Hit == nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hitTimeout)
+	defer cancel()
+	if err := r.Hit(ctx, job, hit); err != nil {
+		return err
+	}
+	return resqued.Requeue(0)
+}
+
+// hitTimeout bounds how long a job whose service refuses it waits for Redis.
+const hitTimeout = 10 * time.Second
 
 func (r *Runner) begin(ctx context.Context, job *resqued.Job) (*retry.Try, error) {
 	if r.Retries == nil {

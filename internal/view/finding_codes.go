@@ -31,6 +31,7 @@ const (
 	CodeQueueBroken       = "queue_broken"       // the key of a queue is not a list
 	CodeQueueLate         = "queue_late"         // a queue that is late
 	CodeQueueStarved      = "queue_starved"      // all jobs of a queue are locked
+	CodeQueueLimited      = "queue_limited"      // jobs of a queue wait for limits
 	CodeQueuePaused       = "queue_paused"       // a paused queue with jobs
 	CodeUniqueBroken      = "unique_broken"      // a key of a unique queue is of another type
 	CodeUniqueOutOfStep   = "unique_out_of_step" // the keys of a unique queue do not match

@@ -292,6 +292,9 @@ func splitDiffering(differs []string) (settings, others []string) {
 // queueLate is not a state: a queue whose jobs are taken may be late too.
 const queueLate = "late"
 
+// queueLimited is not a state: it is starved by limits.
+const queueLimited = "limited"
+
 func (c *checkup) queues(ctx context.Context) error {
 	queues, err := Queues(ctx, c.over)
 	if queues == nil {
@@ -299,7 +302,11 @@ func (c *checkup) queues(ctx context.Context) error {
 	}
 	kinds := map[string][]*Queue{}
 	for _, q := range queues {
-		kinds[q.State] = append(kinds[q.State], q)
+		state := q.State
+		if state == QueueStarved && len(q.Limits) > 0 {
+			state = queueLimited
+		}
+		kinds[state] = append(kinds[state], q)
 		if q.Late && q.State != QueuePaused && q.State != QueueOrphan {
 			kinds[queueLate] = append(kinds[queueLate], q)
 		}
@@ -332,6 +339,7 @@ func (c *checkup) queues(ctx context.Context) error {
 	each(CodeQueueOrphan, QueueOrphan, FindingFail, "and nothing works this queue", "with jobs are worked by nothing", func(q *Queue) string { return "work --queues " + Shell(selector.Literal(q.Queue)) })
 	each(CodeQueueBroken, QueueBroken, FindingFail, "its key is not a list", "have keys that are not lists", func(*Queue) string { return "queues -o wide" })
 	each(CodeQueueStarved, QueueStarved, FindingWarn, "all of them locked", "have locked jobs only", func(*Queue) string { return "locks waiting" })
+	each(CodeQueueLimited, queueLimited, FindingOK, "", "wait for limits", func(*Queue) string { return "limits" })
 	each(CodeQueuePaused, QueuePaused, FindingWarn, "", "are paused", func(q *Queue) string {
 		if slices.ContainsFunc(q.Pauses, (*store.Pause).ByName) {
 			return "queues resume " + Shell(q.Queue)

@@ -23,7 +23,7 @@ const (
 	QueueRuns    = "run"     // it is served
 	QueueIdle    = "idle"    // it is neither served nor filled
 	QueueOrphan  = "orphan"  // it is not served, but jobs wait
-	QueueStarved = "starved" // all of its jobs were locked at the last look
+	QueueStarved = "starved" // all of its jobs were locked at the last look, or wait for limits
 	QueuePaused  = "paused"
 	QueueBroken  = "broken"  // its key is not a list
 	QueueUnknown = "unknown" // the workers could not be read
@@ -39,6 +39,8 @@ type Queue struct {
 	Why string `json:"why"`
 	// Pauses are who has paused it, or all queues, and until when.
 	Pauses []*store.Pause `json:"pauses,omitempty"`
+	// Limits are those for which its jobs wait, each with its key.
+	Limits []string `json:"limits,omitempty"`
 	// Size is null if the key is not a list.
 	Size *int64 `json:"size"`
 	// OldestS is how many seconds the first job has waited; null = not known yet. OldestSource
@@ -155,6 +157,7 @@ func Queues(ctx context.Context, s QueueStore, names ...string) ([]*Queue, error
 		}
 	}
 	crew := crews(masters, procs, all, waiting)
+	limits := limitsOf(ctx, s, list)
 	views := make([]*Queue, len(list))
 	for i, q := range list {
 		v := &Queue{Queue: q.Name, Size: &q.Size, Suspects: q.Suspects, Unread: err != nil, Pauses: q.Pauses}
@@ -163,6 +166,7 @@ func Queues(ctx context.Context, s QueueStore, names ...string) ([]*Queue, error
 			v.Served, v.Cap = v.serving.workers, v.serving.leastCap()
 		}
 		v.judge(q)
+		v.Limits = limitsInWay(limits, q.Name)
 		v.explain(q)
 		if len(names) > 0 {
 			v.Servers = v.Serving()

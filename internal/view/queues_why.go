@@ -266,6 +266,9 @@ func (v *Queue) explain(q store.QueueInfo) {
 		return
 	case QueueStarved:
 		v.Why = "waiting for locks: " + Plural(int(q.Size), "job")
+		if len(v.Limits) > 0 {
+			v.Why = "waiting for " + limitsText(v.Limits) + ": " + Plural(int(q.Size), "job")
+		}
 		return
 	}
 	switch n, _, others := v.Masters(); {

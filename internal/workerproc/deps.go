@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/locket/jobkey"
 	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/store"
@@ -115,6 +116,8 @@ type Store interface {
 	Kills(ctx context.Context, proc string) (map[string]store.KillRequest, error)
 	DropKills(ctx context.Context, proc string, tokens ...string) error
 	Bury(ctx context.Context, proc string, v store.Verdict) error
+	Limit(ctx context.Context, proc string, jobs []store.Gated) ([]store.Admission, time.Duration, error)
+	SetLimit(ctx context.Context, o store.Override) error
 }
 
 // Conn is the socket to the master; *proc.Conn implements it.
@@ -139,6 +142,12 @@ type Namer interface {
 // payload does not change. The goroutine of each lane calls it.
 type Tenants interface {
 	Tenant(queue string, payload []byte) string
+}
+
+// Limits returns the limits of a payload, or why its job must fail; *jobkey.Limits implements
+// it. The goroutine of each lane calls it.
+type Limits interface {
+	Of(queue string, payload []byte) ([]jobkey.Limit, error)
 }
 
 // Handlers is what a worker process needs to know about its handlers.
@@ -173,7 +182,9 @@ type Deps struct {
 	Namer Namer
 	// Tenants is needed for Fair.
 	Tenants Tenants
-	Stats   Stats
+	// Limits, if not nil, bounds how many jobs run or begin.
+	Limits Limits
+	Stats  Stats
 	// OpenWaiter opens the connections that wake the process when a job comes while it is the
 	// poller, for the given number of waits. Nil: only polling finds jobs.
 	OpenWaiter func(waits int) (Waiter, error)

@@ -23,7 +23,10 @@ type exchangeResult struct {
 	renamed []store.Reserved
 	// sent is the boot time at which the answered try was sent.
 	sent time.Duration
-	err  error
+	// refused are the jobs that must not run, and why; turn is when one that waits for a limit may go, zero = unknown.
+	refused map[string]error
+	turn    time.Time
+	err     error
 }
 
 // exchanger carries out the calls of the lanes. Each lane's goroutine executes run, which uses
@@ -43,6 +46,7 @@ func (e *exchanger) run(work context.Context, l *lane, answers chan<- exchangeRe
 			r := e.exchangeUntilKnown(work, l, req)
 			r.names = e.nameAll(r.reply.Unnamed)
 			e.sort(&r)
+			e.limit(work, &r)
 			answers <- r
 		}
 	}

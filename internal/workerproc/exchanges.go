@@ -42,17 +42,18 @@ type exchanges struct {
 
 	candidates
 	names []store.LockName // for the next exchange
+	turn  *alarm           // a job that waits for a limit may go
 }
 
 func newExchanges(s *shared) *exchanges {
 	return &exchanges{
-		shared: s, answers: make(chan exchangeResult, lanes), killed: map[string]bool{}, stuck: newStuckEnds(), hungry: true,
+		shared: s, answers: make(chan exchangeResult, lanes), killed: map[string]bool{}, stuck: newStuckEnds(), hungry: true, turn: newAlarm(),
 		candidates: candidates{shared: s},
 	}
 }
 
 func (x *exchanges) start(work context.Context, helpers *sync.WaitGroup, e *exchanger) {
-	for i := range laneCount(x.cfg, x.id) {
+	for i := range laneCount(x.cfg, x.id, x.d.Limits != nil) {
 		l := newLane(i)
 		x.lanes = append(x.lanes, l)
 		helpers.Go(func() { e.run(work, l, x.answers) })

@@ -40,9 +40,9 @@ func newLane(number int) *lane {
 }
 
 // laneCount returns the number of lanes. Where programs name locks, a name that one call asks
-// for must go with the next, so there is one. A process that is Alone asks for one job only.
-func laneCount(cfg Config, id identity) int {
-	if cfg.Threads < lanesFrom || cfg.NamedLocks || len(cfg.NamedClasses) > 0 || id.alone {
+// for must go with the next, so there is one. Jobs under limits keep their order. A process that is Alone asks for one job only.
+func laneCount(cfg Config, id identity, limited bool) int {
+	if cfg.Threads < lanesFrom || cfg.NamedLocks || len(cfg.NamedClasses) > 0 || limited || id.alone {
 		return 1
 	}
 	return lanes

@@ -47,6 +47,7 @@ func (l *leftovers) knows(token string) bool {
 
 func (l *leftovers) giveBack(records []store.Reserved) {
 	for _, r := range records {
+		r.Limited = l.d.Limits != nil // perhaps
 		if l.knows(r.Token) {
 			continue
 		}

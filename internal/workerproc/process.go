@@ -180,6 +180,8 @@ func (p *Process) loop() error {
 			p.onPoll(r)
 		case queue := <-p.poller.pushed:
 			p.exchanges.pushed(queue)
+		case <-p.exchanges.turn.bell:
+			p.exchanges.hungry = p.exchanges.hungry || p.exchanges.polled
 		case r := <-p.beats.answers:
 			p.beats.onBeat(r)
 		case r := <-p.requests.found:
@@ -266,7 +268,10 @@ func (p *Process) onExchanged(r exchangeResult) {
 		return
 	}
 	now := time.Now()
-	p.threads.beginAll(jobs, r.sent, now)
+	p.threads.beginAll(jobs, r.refused, r.sent, now)
+	if !r.turn.IsZero() {
+		p.exchanges.turn.wake(r.turn)
+	}
 	if len(r.req.Completions)+len(jobs) > 0 {
 		p.poller.hurry()
 	}

@@ -108,16 +108,17 @@ func (t *threads) take(n int, into []int) []int {
 func (t *threads) free(threads []int) { t.idle = append(t.idle, threads...) }
 
 // beginAll hands reserved jobs to idle threads. Their request was sent at sent.
-func (t *threads) beginAll(reserved []store.Reserved, sent time.Duration, now time.Time) {
+// Those in refused end with that error instead of running.
+func (t *threads) beginAll(reserved []store.Reserved, refused map[string]error, sent time.Duration, now time.Time) {
 	t.pace.fresh = len(t.jobs) == 0
 	for i := range reserved {
-		t.begin(&reserved[i], sent, now)
+		t.begin(&reserved[i], refused[reserved[i].Token], sent, now)
 	}
 }
 
 // begin hands a reserved job to an idle thread. An invalid payload ends at once, without a
 // thread.
-func (t *threads) begin(r *store.Reserved, sent time.Duration, now time.Time) {
+func (t *threads) begin(r *store.Reserved, refused error, sent time.Duration, now time.Time) {
 	index := t.whose(r)
 	// One allocation for all of a job.
 	j := &job{Reserved: *r, thread: index, begun: now, reservedAt: sent}
@@ -158,7 +159,7 @@ func (t *threads) begin(r *store.Reserved, sent time.Duration, now time.Time) {
 	if !r.EnqueuedAt.IsZero() {
 		j.job.EnqueuedAt = r.EnqueuedAt // its queue knows when it was pushed
 	}
-	*jobctx.RunOf(&j.job) = jobctx.Run{Proc: t.id.proc, Token: r.Token, Fence: r.Fence, Wrappers: env.Wrappers}
+	*jobctx.RunOf(&j.job) = jobctx.Run{Proc: t.id.proc, Token: r.Token, Fence: r.Fence, Wrappers: env.Wrappers, Refused: refused}
 	if class, ok := t.d.Handlers.Lookup(env.Class, env.Wrappers...); ok {
 		j.rules = rules{
 			known: true, timeout: min(class.Timeout, longest), atMostOnce: class.AtMostOnce, resumes: class.Resumes,

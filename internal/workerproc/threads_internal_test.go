@@ -41,7 +41,7 @@ func TestThreads(t *testing.T) {
 		th.free([]int{thread})
 		return store.Reserved{Token: token, Worker: th.slots[thread].brief, Queue: "q", Payload: []byte(payload)}
 	}
-	begin := func(jobs ...store.Reserved) { th.beginAll(jobs, 0, time.Now()) }
+	begin := func(jobs ...store.Reserved) { th.beginAll(jobs, nil, 0, time.Now()) }
 
 	require.Equal(t, 2, th.vacant())
 	begin(reserve("1", `{"class":"A","args":[]}`))

@@ -94,6 +94,20 @@ func ParseTemplate(text string) (*Template, error) {
 // value nothing. In an Active Job, a path without a value in the arguments is followed in the
 // payload: {{args.0.job_id}} is the job's id.
 func (t *Template) Fill(queue string, job wire.Envelope) string {
+	text, _ := t.fill(queue, &job)
+	return text
+}
+
+// find is Fill, but fails if a reference has no value, or null.
+func (t *Template) find(queue string, job *wire.Envelope) (string, error) {
+	text, missing := t.fill(queue, job)
+	if missing != "" {
+		return "", fmt.Errorf("the job has no {{%s}}", missing)
+	}
+	return text, nil
+}
+
+func (t *Template) fill(queue string, job *wire.Envelope) (text, missing string) {
 	var b strings.Builder
 	for _, p := range t.parts {
 		switch p.ref {
@@ -110,10 +124,13 @@ func (t *Template) Fill(queue string, job wire.Envelope) string {
 			if value == nil && len(p.path) > 0 {
 				value = p.of(job.WrapperArgs)
 			}
+			if len(value) == 0 || string(value) == "null" {
+				missing = strings.Join(append([]string{"args", strconv.Itoa(p.index)}, p.path...), ".")
+			}
 			b.WriteString(show(value))
 		}
 	}
-	return b.String()
+	return b.String(), missing
 }
 
 // of returns the argument, or part of it, that the part refers to; nil = none.

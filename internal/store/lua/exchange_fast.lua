@@ -14,7 +14,7 @@
 -- ARGV[5…]  per plain completion: token;
 --           per plain completion with a lock, which are the first of these: its key;
 --           per other completion: token, kind (d f r b t, u the payload is kept elsewhere), queue,
---             lock key, flags (c capped, h holds class locks, k was asked to end, s goes back after
+--             lock key, flags (c capped, h holds class locks, i may be under limits, k was asked to end, s goes back after
 --             having run, n attempts are counted, g the failure record lacks the payload, l the
 --             payload is too large for it, x park the end if it cannot be written, see parked, m the
 --             failure goes to the queue's own list, as in Resque's multi-queue failure backend, o the
@@ -37,7 +37,8 @@
 --           {reasons of the stuck and parked; then why no lock can be taken, if so}, {queues whose
 --           key is not a list}, {strict queues out of step}, {queue, payload whose lock or tenant
 --           must be named, …}, how many suspects wait in the queues if this call has met any,
---           {token of a job that has waited in a line, or may have, …}, token, record, …};
+--           {token of a job that has waited in a line for its lock, or may have, or + and that of one
+--           that has waited for a limit, …}, token, record, …};
 --           error RESQUEDTYPE or NOPERM: nothing was done
 -- COST      On the fast path, with c completions and j jobs taken from q queues: 3 commands;
 --           2 to 5 for all completions together, and 2 per lock that is not removed with

@@ -119,7 +119,7 @@ function ends.goback(e)
     forget_seen(prefix, e.queue)
     -- It is next in its line. If its payload was kept, its lock is not the reference's.
     local other = e.kept or ends.flag(e, 'o')
-    if line.known and line.known.lead(e.queue, payload, other and '' or e.lock) then return '1' end
+    if line.known and line.known.lead(e.queue, payload, {other and '' or e.lock, unpack(e.gates)}) then return '1' end
   elseif start ~= '-' then
     start = fmt('%.0f', math.floor(ms / 1000))
   end
@@ -129,6 +129,9 @@ end
 -- settle removes everything attached to the record of an ended job.
 function ends.settle(e)
   if ends.flag(e, 'h') then drop_held(prefix, proc, e.token) end
+  e.gates = {}
+  if ends.flag(e, 'i') then slots.free(prefix, proc, e.token, e.gates) end
+  for _, gate in ipairs(e.gates) do released[#released + 1] = gate end
   if ends.flag(e, 'k') then
     answer(prefix, proc, e.token, e.kind == 'd' and 'finished 0 0' or e.kind == 'f' and 'cancelled 0 0' or 'cancelled 1 0')
   end

@@ -1,7 +1,7 @@
 -- exchange_lines takes jobs whose locks are free, and moves others into the lines for their locks. A part of
 -- exchange; see exchange_fast, and lines for the keys.
 --
--- DEFINES  locklines.serve(queue, room, capped): the room that is left; locklines.admit(q, payload, name, mates): see
+-- DEFINES  locklines.serve(queue, room, capped, flags): the room that is left, and whether locks must be named; locklines.admit(q, payload, name, mates): see
 --          there; locklines.append(queue, key, names, ends): no
 --          result; locklines.begins(queue, flags): whether locked jobs are to wait in lines;
 --          locklines.intake(queue, key, left, room, capped, flags): whether locks must be named
@@ -49,9 +49,45 @@ function locklines.next(queue, name, turn, capped)
   return gone, aside
 end
 
+-- let gives jobs of a line for a limit, as many as may go. Those whose lock is held move to its line. It returns the
+-- state of admit, or nil if the line is for a lock.
+function locklines.let(queue, name, room, capped, flags)
+  local list, most = line.known.list(queue, name), tonumber(pcall_('HGET', prefix .. 'resqued:room', name) or 1) or 1
+  local q = {
+    queue = queue, capped = capped, locked = find(flags, 'l', 1, true), byGo = find(flags, 'k', 1, true), requests = line.asking(),
+    lined = true, ends = {}, names = {}, room = room, looked = 0, moved = 0, unnamed = false, gone = 0,
+  }
+  local payloads = pcall_('LRANGE', list, '0', fmt('%d', math.min(most, room, #asked - w + 1, 64) - 1))
+  local begun = w
+  for i, payload in ipairs(payloads.err and {} or payloads) do
+    local before, lock = w, q.locked and nameof(queue, payload, q.byGo) or nil
+    if lock == name then return nil end -- a strange name, but that of a lock
+    if q.room <= 0 or w > #asked or bytes >= maxbytes or q.locked and fence == false then break end
+    if locklines.admit(q, payload, lock, lock and q.ends[lock]) == nil then
+      if q.unnamed then ask(queue, q.byGo, {unpack(payloads, i)}) end
+      break
+    end
+    q.gone = q.gone + 1
+    if w > before then table.insert(reply[10], '+' .. asked[before][1]) end
+  end
+  if q.gone > 0 then
+    call('LTRIM', list, fmt('%d', q.gone), '-1')
+    line.known.add(queue, -q.gone)
+  end
+  locklines.append(queue, prefix .. 'queue:' .. queue, q.names, q.ends)
+  pcall_('HDEL', prefix .. 'resqued:room', name)
+  if pcall_('EXISTS', list) == 0 then
+    line.known.finish(queue, name)
+  elseif w - begun < most then
+    slots.wake(prefix, line.known, name, most - w + begun, us)
+    if q.gone > 0 and q.room > 0 and w <= #asked then more = 1 end
+  end
+  return q
+end
+
 -- serve gives jobs of the ready lines of a queue.
-function locklines.serve(queue, room, capped)
-  local moved = 0
+function locklines.serve(queue, room, capped, flags)
+  local moved, unnamed = 0, false
   while room > 0 and w <= #asked and bytes < maxbytes and fence ~= false do
     if moved >= bound then -- equal jobs become suspects together, and a line may have many
       more = 1
@@ -60,13 +96,24 @@ function locklines.serve(queue, room, capped)
     local most, behind = math.min(room, #asked - w + 1, 64), false
     local next = pcall_('ZPOPMIN', prefix .. 'resqued:ready:' .. queue, most)
     for i = 1, next.err and 0 or #next, 2 do
-      local gone, aside = locklines.next(queue, next[i], next[i + 1], capped)
-      if aside then behind, moved = true, moved + 1 else room = room - gone end
+      if room <= 0 or w > #asked or unnamed then -- a line for a limit has used the room
+        call('ZADD', prefix .. 'resqued:ready:' .. queue, next[i + 1], next[i])
+      else
+        local q = slots.named(next[i]) and locklines.let(queue, next[i], room, capped, flags)
+        if q then
+          room, moved, unnamed = q.room, moved + q.moved, q.unnamed
+          bounced, budget = bounced + q.looked, budget - q.looked
+        else
+          local gone, aside = locklines.next(queue, next[i], next[i + 1], capped)
+          if aside then behind, moved = true, moved + 1 else room = room - gone end
+        end
+      end
     end
+    if unnamed then break end
     if next.err or #next < 2 * most and not behind then break end
   end
   if moved > 0 then reply[9] = reply[9] + apart(prefix, queue) end
-  return room
+  return room, unnamed
 end
 
 -- append appends payloads to the lines for their locks.

@@ -75,7 +75,8 @@ function line.visit(i, queue, key, cap, flags)
   local unique, left, room, unnamed, enough = find(flags, 'u', 1, true), line.ready(queue, key, flags), nil, nil, nil
   if not left then return false end
   if line.known and not relock and not line.paused(i) then
-    room = locklines.serve(queue, line.roomin(queue, cap), cap > 0)
+    room, unnamed = locklines.serve(queue, line.roomin(queue, cap), cap > 0, flags)
+    if unnamed then return true end
   end
   room, left, unnamed, enough = fair.take(queue, key, left, room, cap, flags, unique)
   if unnamed and nnames == 0 then return true end

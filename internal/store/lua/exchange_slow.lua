@@ -28,6 +28,7 @@ obstacles.calm = obstacles.known or pcall_('EXISTS', deathkey, counters, prefix 
 
 -- line has the state of lines: known, the functions of lines if there are any lines or any may begin.
 local line = {known = (obstacles.stop or pcall_('EXISTS', prefix .. 'resqued:lined') ~= 0) and linelocks(prefix), named = {}, fair = {}, late = {}}
+if line.known and nwant > 0 then slots.due(prefix, line.known, ms, us) end
 
 -- paused reports whether the queue at an index is paused, which the fast path may have checked.
 function line.paused(i)

@@ -31,7 +31,7 @@ function line.whole(token, raw)
     set_apart(prefix, record.queue, record.payload, record.start)
   else
     forget_seen(prefix, record.queue)
-    if not (line.known and line.known.lead(record.queue, record.payload, record.lock)) then
+    if not (line.known and line.known.lead(record.queue, record.payload, {record.lock})) then
       putback(prefix, record.queue, record.payload, record.start, true)
     end
   end

@@ -133,6 +133,7 @@ lookat(ARGV, 6)
 local lined = (ARGV[2] == '' or ARGV[2] == '0' or ARGV[2] == 'w') and pcall_('HLEN', prefix .. 'resqued:lined')
 if type(lined) == 'number' and lined > 0 then
   local l = linelocks(prefix)
+  slots.due(prefix, l, ms, us)
 
   local function lookin(queue)
     local was = at[queue] and sub(found[at[queue]], 1, 1)

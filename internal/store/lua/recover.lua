@@ -61,6 +61,8 @@ for i = 4, #ARGV, 6 do
       reason = stuck
     else
       call('HDEL', KEYS[1], token)
+      local had = {r.lock} -- and limits
+      slots.free(prefix, proc, token, had)
       local id = proc .. '#' .. token
       if parks then
         parks = action == 'f' and (large and 'F' or 'f') or action == 't' and 'r' or 'b'
@@ -81,7 +83,7 @@ for i = 4, #ARGV, 6 do
         putback(prefix, r.queue, r.payload, start, false)
       else
         forget_seen(prefix, r.queue) -- its state covers the jobs behind the head
-        if not (inline and inline.lead(r.queue, r.payload, r.lock)) then
+        if not (inline and inline.lead(r.queue, r.payload, had)) then
           putback(prefix, r.queue, r.payload, r.start, true)
         end
         if action ~= 'h' then died(r, action == 's') end
@@ -90,7 +92,9 @@ for i = 4, #ARGV, 6 do
       drop_held(prefix, proc, token)
       if r.lock ~= '' then
         release(r.lock, owner(proc, token))
-        released[#released + 1] = r.lock
+      end
+      for _, lock in ipairs(had) do
+        if lock ~= '' then released[#released + 1] = lock end
       end
       uncap(prefix, r.cap, r.queue)
       call('DEL', prefix .. 'worker:' .. idof(r.worker))

@@ -62,7 +62,7 @@ local function place(id, p)
     elseif start ~= '-' then
       start = fmt('%.0f', math.floor(ms / 1000))
     end
-    if not (p.kind == 'b' and inline and inline.lead(p.queue, p.payload, p.text)) then
+    if not (p.kind == 'b' and inline and inline.lead(p.queue, p.payload, {p.text})) then
       putback(prefix, p.queue, p.payload, start, p.kind == 'b')
     end
   end

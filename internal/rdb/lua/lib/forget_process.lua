@@ -2,7 +2,7 @@
 --
 -- DEFINES  forget_process(prefix, proc): no result
 -- NEEDS    base, place
--- KEYS     removes resqued:proc:<proc>, resqued:held:<proc>, resqued:kills:<proc>, its entry in
+-- KEYS     removes resqued:proc:<proc>, resqued:held:<proc>, resqued:slots:<proc>, resqued:kills:<proc>, its entry in
 --          resqued:procs and in resqued:place:<place>, and for each of its workers the entry in workers, worker:<id>,
 --          worker:<id>:started, stat:processed:<id>, stat:failed:<id>
 -- COST     4 commands, and 2 per 1,000 workers; O(workers)
@@ -27,7 +27,7 @@ local function forget_process(prefix, proc)
     end
     remove()
   end
-  call('DEL', info, prefix .. 'resqued:held:' .. proc, prefix .. 'resqued:kills:' .. proc)
+  call('DEL', info, prefix .. 'resqued:held:' .. proc, prefix .. 'resqued:slots:' .. proc, prefix .. 'resqued:kills:' .. proc)
   call('ZREM', prefix .. 'resqued:procs', proc)
   local place = placeof(prefix, proc)
   if place then pcall_('SREM', place, proc) end

@@ -1,11 +1,12 @@
 -- line_locks gives locks to the lines of jobs that wait for them; see lines. A lock that expires or
--- is removed by another program is noticed by a probe: each poll probes some lines.
+-- is removed by another program is noticed by a probe: each poll probes some lines. Lines for limits
+-- are ready when jobs under the limit end; see limits.
 --
 -- DEFINES  linelocks(prefix): what lines returns, and in that table
 --          ask(queue, name): no result; claim(queue, name, value, ttl): whether the lock is the queue's;
 --          freed(locks, us, known): no result; open(queue, us): whether any line may be served
--- NEEDS    base, records, lines
--- KEYS     reads and writes resqued:asks:, resqued:ready:, resqued:awaited; reads job locks and in-flight records
+-- NEEDS    base, records, lines, limits
+-- KEYS     reads and writes resqued:asks:, resqued:ready:, resqued:awaited, resqued:room; reads job locks and in-flight records
 -- COST     ask: 1 to 3; claim: 1 or 4; freed: 1 per 1,000 locks, and for one with lines 1, up to 5 more if a
 --          queue asks, and 1 per queue; open: 5 to 8, and 2 per process that holds one of 64, and 1 or 2 per free lock
 
@@ -67,7 +68,11 @@ local function linelocks(prefix)
         l.queued(text, function(queue)
           l.kept('ZADD', prefix .. 'resqued:ready:' .. queue, turn(us, from + i), names[i])
         end)
-        if text then keep(names[i], text) end
+        if text and slots.named(names[i]) then
+          l.kept('HINCRBY', prefix .. 'resqued:room', names[i], '1')
+        elseif text then
+          keep(names[i], text)
+        end
       end
     end
   end
@@ -96,7 +101,9 @@ local function linelocks(prefix)
     for i = 1, #names do
       -- As in held: a lock without its record is not in the way.
       local p, t = match(values[i] or '', '^resqued:(.*)#([^#]*)$')
-      if p then
+      if slots.named(names[i]) then
+        if slots.probe(prefix, names[i]) then free(i) end
+      elseif p then
         local h = holders[p] or {tokens = {}, at = {}}
         holders[p], h.tokens[#h.tokens + 1], h.at[#h.at + 1] = h, t, i
       elseif not values[i] and call('EXISTS', keys[i]) == 0 then

@@ -29,8 +29,8 @@
 --          name), leave(queue, places), add(queue, n, turned), flush(), less(queue,
 --          line, n): no result; what add was told is written by flush, which comes last; the name of a
 --          line has an l in front there, the place of a tenant a t;
---          lead(queue, payload, lock): whether a job was put at the head of the line for its lock, or
---          before all tenants;
+--          lead(queue, payload, locks): whether a job was put at the head of the line for one of its locks (or
+--          limits, see there), or before all tenants;
 --          waits(queue): whether any tenant may have a job;
 --          and for line_locks kept(command, key, …): a reply; queued(text, fn), last(queue, name), over(queue): no result
 -- NEEDS    base
@@ -147,11 +147,11 @@ local function lines(prefix)
     l.flush()
   end
 
-  -- lead puts a job that comes back before the jobs that wait for the lock it had, or before all jobs that
+  -- lead puts a job that comes back before the jobs that wait for a lock it had, or before all jobs that
   -- wait for turns: its tenant has already had the turn for it.
-  function l.lead(queue, payload, lock)
-    if sub(lock, 1, #locks) == locks then
-      local n = pcall_('LPUSHX', l.list(queue, sub(lock, #locks + 1)), payload)
+  function l.lead(queue, payload, had)
+    for _, lock in ipairs(had) do
+      local n = sub(lock, 1, #locks) == locks and pcall_('LPUSHX', l.list(queue, sub(lock, #locks + 1)), payload)
       if type(n) == 'number' and n > 0 then
         l.add(queue, 1)
         return true

@@ -1,0 +1,78 @@
+-- limits counts the running jobs of each limit, and notes which waiting ones may go. A gate is what a rule counts by:
+-- the rule's name, a colon and its key. If a rule counts by host or process, each counts by itself: its scope.
+--
+-- Jobs over a limit wait in a line (see lines), whose name is an \1 and the gate; \2 if there are scopes.
+--
+--   resqued:limit:<gate><scope>  jobs that run under the limit, "<proc>#<token>" → since when (ms)
+--   resqued:rate:<gate><scope>   when all starts until now are paid for (µs); see limit
+--   resqued:slots:<proc>         tokens → the gates of their jobs, as in held_pack: name of the line, scope
+--   resqued:limits               overrides: a rule or a gate → "<until (ms)> <concurrency> <µs per unit> <burst>",
+--                                each "-" if not overridden
+--   resqued:room                 names of lines → how many of their jobs may go, if it was more than one
+--   resqued:limit:due            names of lines → when their next job may go (ms)
+--
+-- A job counts exactly as long as it has a record. All else here may be lost: before a job waits, the script looks
+-- for the records of the jobs that run, and polls probe lines.
+--
+-- DEFINES  slots.named(name): yes or no; slots.free(prefix, proc, token, released): whether the job was counted; it appends the gates to released, as
+--          if they were locks; slots.dead(prefix, key): how many were removed whose record is gone;
+--          slots.wake(prefix, known, name, room, us), slots.due(prefix, known, ms, us): no result; known has the
+--          functions of line_locks; slots.probe(prefix, name): whether no job is in the way of the line
+-- NEEDS    base, records
+-- KEYS     reads and writes those above but overrides and rates; reads in-flight records
+-- COST     free: 1 command, or 2 and 1 per gate; dead: 9, and 1 to 3 per removed job; wake: 2, and 1 per queue;
+--          due: 1, and those of wake for each of 64; probe: 1 to 10
+
+local slots = {}
+
+-- named reports whether the name of a line is that of a limit's.
+function slots.named(name) return find(name, '^[\1\2]') end
+
+function slots.free(prefix, proc, token, released)
+  local key = prefix .. 'resqued:slots:' .. proc
+  local text = pcall_('HGET', key, token)
+  if type(text) ~= 'string' then return false end
+  call('HDEL', key, token)
+  held_each(text, function(name, scope)
+    pcall_('ZREM', prefix .. 'resqued:limit:' .. sub(name, 2) .. scope, proc .. '#' .. token)
+    released[#released + 1] = prefix .. 'locket:job_locks:' .. name
+  end)
+  return true
+end
+
+function slots.dead(prefix, key)
+  local oldest, n = pcall_('ZRANGE', key, '0', '7'), 0
+  for _, member in ipairs(oldest.err and {} or oldest) do
+    local proc, token = match(member, '^(.*)#([^#]*)$')
+    if not proc or pcall_('HEXISTS', prefix .. 'resqued:inflight:' .. proc, token) == 0 then
+      n = n + (call('ZREM', key, member) == 1 and 1 or 0)
+      if proc then pcall_('HDEL', prefix .. 'resqued:slots:' .. proc, token) end
+    end
+  end
+  return n
+end
+
+function slots.wake(prefix, known, name, room, us)
+  local text = pcall_('HGET', prefix .. 'resqued:awaited', name)
+  if type(text) ~= 'string' then return end
+  known.kept('HSET', prefix .. 'resqued:room', name, fmt('%d', room))
+  known.queued(text, function(queue)
+    known.kept('ZADD', prefix .. 'resqued:ready:' .. queue, 'NX', fmt('%.0f', us - 9e15), name)
+  end)
+end
+
+function slots.due(prefix, known, ms, us)
+  local key = prefix .. 'resqued:limit:due'
+  local names = known.kept('ZRANGEBYSCORE', key, '-inf', fmt('%.0f', ms), 'LIMIT', '0', '64')
+  for _, name in ipairs(names.err and {} or names) do
+    slots.wake(prefix, known, name, 1, us)
+    pcall_('ZREM', key, name)
+  end
+end
+
+function slots.probe(prefix, name)
+  if pcall_('ZSCORE', prefix .. 'resqued:limit:due', name) then return false end
+  if byte(name) == 2 then return true end
+  local key = prefix .. 'resqued:limit:' .. sub(name, 2)
+  return pcall_('ZCARD', key) == 0 or slots.dead(prefix, key) > 0
+end

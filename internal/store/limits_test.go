@@ -1,0 +1,464 @@
+package store_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/testkit/redistest"
+)
+
+// limited is a fixture whose jobs have limits.
+type limited struct {
+	*fixture
+	gates func(queue, payload string) []store.Gate
+	next  time.Duration // of the last call
+	ends  []store.Reserved
+	told  []store.Admission
+}
+
+// take ends some jobs, takes up to n and returns the ones that may begin. ends are jobs that the process ends, told why.
+func (l *limited) take(proc string, n int, ended []store.Completion, queues ...store.Queue) (jobs []store.Reserved, more bool) {
+	l.t.Helper()
+	for i := range ended {
+		ended[i].Job.Limited = true
+	}
+	req := store.ExchangeRequest{Proc: proc, Completions: ended, Wants: l.wants(n), Queues: queues}
+	reply := l.exchange(req)
+	gated := make([]store.Gated, len(reply.Jobs))
+	for i, j := range reply.Jobs {
+		gated[i] = store.Gated{Token: j.Token, Lined: j.Lined, Passed: j.Passed, Gates: l.gates(j.Queue, string(j.Payload))}
+	}
+	l.ends, l.told = nil, nil
+	if len(gated) == 0 {
+		return nil, reply.More
+	}
+	told, next, err := l.Limit(l.t.Context(), proc, gated)
+	require.NoError(l.t, err)
+	again, _, err := l.Limit(l.t.Context(), proc, gated) // its answer was lost, say
+	require.NoError(l.t, err)
+	l.next = next
+	for i, a := range told {
+		require.Equal(l.t, a.Begins, again[i].Begins)
+		require.Equal(l.t, a.Waits, again[i].Waits)
+		switch {
+		case a.Begins:
+			jobs = append(jobs, reply.Jobs[i])
+		case !a.Waits:
+			l.ends, l.told = append(l.ends, reply.Jobs[i]), append(l.told, a)
+		}
+	}
+	return jobs, true
+}
+
+// all takes until nothing more begins.
+func (l *limited) all(proc string, queues ...store.Queue) (jobs []store.Reserved) {
+	l.t.Helper()
+	for range 1000 {
+		got, more := l.take(proc, 50, nil, queues...)
+		jobs = append(jobs, got...)
+		if !more {
+			return jobs
+		}
+	}
+	require.Fail(l.t, "it goes on and on")
+	return nil
+}
+
+func (l *limited) over(queues ...string) {
+	l.t.Helper()
+	keys, err := l.redis.Keys(l.t.Context(), l.key("resqued:*")).Result()
+	require.NoError(l.t, err)
+	for _, key := range keys {
+		for _, word := range []string{"limit:", "slots:", "room", "line", "awaited", "ready:"} {
+			require.NotContains(l.t, key, l.key("resqued:"+word))
+		}
+	}
+	for _, queue := range queues {
+		l.noLines(queue)
+	}
+}
+
+func dones(jobs ...store.Reserved) (out []store.Completion) {
+	for _, j := range jobs {
+		out = append(out, done(j))
+	}
+	return out
+}
+
+func series(class string, from, to int) (out []string) {
+	for i := from; i < to; i++ {
+		out = append(out, job(class, fmt.Sprintf("[%d]", i)))
+	}
+	return out
+}
+
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	plain := func(names ...string) (out []store.Queue) {
+		for _, name := range names {
+			out = append(out, store.Queue{Name: name})
+		}
+		return out
+	}
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		by := func(t *testing.T, gates ...store.Gate) *limited {
+			return &limited{fixture: setup(t, server), gates: func(string, string) []store.Gate { return gates }}
+		}
+		two := store.Gate{Rule: "two", Key: "", Concurrency: 2, Cost: 1}
+
+		t.Run("no more run than may, in the order of the pushes", func(t *testing.T) {
+			l := by(t, two)
+			l.push("q", series("A", 0, 120)...)
+			var got []string
+			held := l.all("p1", plain("q")...)
+			for len(held) > 0 {
+				require.Len(t, held, min(2, 120-len(got)))
+				got = append(got, payloads(held)...)
+				held, _ = l.take("p1", 9, dones(held...), plain("q")...)
+			}
+			require.Equal(t, series("A", 0, 120), got)
+			l.over("q")
+		})
+		t.Run("over several queues and processes", func(t *testing.T) {
+			l := by(t, two)
+			l.register("p2")
+			l.push("q", series("A", 0, 10)...)
+			l.push("r", series("A", 10, 20)...)
+			held := l.all("p1", plain("q")...)
+			require.Len(t, held, 2)
+			require.Empty(t, l.all("p2", plain("r")...))
+			n := 0
+			for proc := "p1"; len(held) > 0; n++ {
+				if n == 2 {
+					proc = "p2"
+				}
+				l.exchange(store.ExchangeRequest{Proc: proc, Completions: []store.Completion{{Job: limitedJob(held[0]), Kind: store.Done}}})
+				held = append(held[1:], l.all("p2", plain("q", "r")...)...)
+				require.LessOrEqual(t, len(held), 2)
+			}
+			require.Equal(t, 20, n)
+			l.over("q", "r")
+		})
+		t.Run("a dead process's jobs no longer count, and are next", func(t *testing.T) {
+			l := by(t, two)
+			l.register("p2")
+			l.push("q", series("A", 0, 5)...)
+			held := l.all("p1", plain("q")...)
+			require.Len(t, held, 2)
+			_, _, err := l.Fence(t.Context(), "p1", true)
+			require.NoError(t, err)
+			require.NoError(t, l.Recover(t.Context(), "p1", []store.Verdict{{Token: held[0].Token, Action: store.Requeue}, {Token: held[1].Token, Action: store.Requeue}}))
+			require.Equal(t, series("A", 0, 2), payloads(l.all("p2", plain("q")...)))
+		})
+		t.Run("a record that is lost is noticed", func(t *testing.T) {
+			l := by(t, two)
+			l.push("q", series("A", 0, 5)...)
+			held := l.all("p1", plain("q")...)
+			require.NoError(t, l.redis.HDel(t.Context(), l.key("resqued:inflight:p1"), held[0].Token).Err())
+			reply, err := l.Poll(t.Context(), store.PollRequest{All: true})
+			require.NoError(t, err)
+			require.Equal(t, []string{"q"}, reply.Reasons.With(store.Free))
+			require.Equal(t, series("A", 2, 3), payloads(l.all("p1", plain("q")...)))
+		})
+		t.Run("all limits of a job or none", func(t *testing.T) {
+			l := by(t)
+			one := store.Gate{Rule: "one", Key: "x", Concurrency: 1, Cost: 1}
+			l.gates = func(_, payload string) []store.Gate {
+				if strings.Contains(payload, `"B"`) {
+					return []store.Gate{one}
+				}
+				return []store.Gate{two, one}
+			}
+			l.push("q", job("B", "[0]"), job("A", "[0]"), job("A", "[1]"))
+			held := l.all("p1", plain("q")...)
+			require.Equal(t, []string{job("B", "[0]")}, payloads(held))
+			infos, _, err := l.Limits(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, []store.LimitInfo{{
+				Gate: "one:x", Running: map[string][]store.RunName{"": {{Proc: "p1", Token: held[0].Token}}}, Waiting: map[string]int64{"q": 2},
+			}}, infos)
+			for i := range 2 {
+				held, _ = l.take("p1", 9, dones(held...), plain("q")...)
+				require.Equal(t, []string{job("A", fmt.Sprintf("[%d]", i))}, payloads(held))
+			}
+			l.take("p1", 0, dones(held...))
+			l.over("q")
+		})
+		t.Run("a rate lets a burst go, then one at a time", func(t *testing.T) {
+			l := by(t, store.Gate{Rule: "slow", Every: time.Hour, Burst: 3, Cost: 1})
+			l.push("q", series("A", 0, 5)...)
+			held := l.all("p1", plain("q")...)
+			require.Equal(t, series("A", 0, 3), payloads(held))
+			held, _ = l.take("p1", 9, dones(held...), plain("q")...)
+			require.Empty(t, held)
+			infos, _, err := l.Limits(t.Context())
+			require.NoError(t, err)
+			require.Len(t, infos, 1)
+			require.InDelta(t, time.Hour.Seconds(), time.Until(infos[0].Next).Seconds(), 60)
+			reply, err := l.Poll(t.Context(), store.PollRequest{All: true})
+			require.NoError(t, err)
+			require.Empty(t, reply.Reasons.With(store.Free))
+
+			l.gates = func(string, string) []store.Gate { return nil } // the limit is no longer configured
+			require.NoError(t, l.redis.ZAdd(t.Context(), l.key("resqued:limit:due"), redis.Z{Member: "\x01slow:"}).Err())
+			require.Equal(t, series("A", 3, 5)[:1], payloads(l.all("p1", plain("q")...)))
+		})
+		t.Run("a rate is kept though jobs are late", func(t *testing.T) {
+			l := by(t, store.Gate{Rule: "fast", Every: 20 * time.Millisecond, Burst: 1, Cost: 1})
+			l.push("q", series("A", 0, 30)...)
+			n, began := 0, time.Now()
+			for n < 30 {
+				n += len(l.all("p1", plain("q")...))
+				<-time.After(60 * time.Millisecond) // as a poll would
+				require.LessOrEqual(t, n, 2+int((time.Since(began)+500*time.Millisecond)/(20*time.Millisecond)))
+			}
+		})
+		t.Run("costs", func(t *testing.T) {
+			l := by(t)
+			l.gates = func(_, payload string) []store.Gate {
+				cost := int64(1)
+				if strings.Contains(payload, "Big") {
+					cost = 4
+				}
+				return []store.Gate{{Rule: "units", Every: time.Hour, Burst: 5, Cost: cost}}
+			}
+			l.push("q", job("Small", "[0]"), job("Small", "[1]"), job("Big", "[]"), job("Small", "[2]"))
+			require.Equal(t, []string{job("Small", "[0]"), job("Small", "[1]")}, payloads(l.all("p1", plain("q")...)), "small ones do not pass a big one")
+			require.InDelta(t, time.Hour.Milliseconds(), l.next.Milliseconds(), 60000)
+		})
+		t.Run("what a process ends itself", func(t *testing.T) {
+			ends := two
+			ends.Ends = true
+			l := by(t, ends, store.Gate{Rule: "slow", Every: time.Minute, Burst: 9, Cost: 1})
+			l.push("q", series("A", 0, 3)...)
+			held, _ := l.take("p1", 9, nil, plain("q")...)
+			require.Len(t, held, 2)
+			require.Equal(t, []store.Admission{{After: -1}}, l.told)
+			l.take("p1", 0, dones(append(held, l.ends...)...))
+			require.NoError(t, l.redis.Del(t.Context(), l.key("resqued:rate:slow:")).Err())
+			l.over("q")
+		})
+		t.Run("a newer job replaces", func(t *testing.T) {
+			l := by(t, store.Gate{Rule: "last", Concurrency: 1, Cost: 1, Replaces: true})
+			l.push("q", series("A", 0, 1)...)
+			held := l.all("p1", plain("q")...)
+			l.push("q", series("A", 1, 4)...)
+			require.Empty(t, l.all("p1", plain("q")...))
+			require.Equal(t, map[string]store.KillRequest{held[0].Token: {Grace: store.KillGrace}}, l.kills())
+			end := done(held[0])
+			end.Kind, end.Killed, end.Failure = store.Failed, true, store.Record([]byte(`{"payload":null}`))
+			held, _ = l.take("p1", 1, []store.Completion{end}, plain("q")...)
+			replaced := 0
+			for len(held) == 0 {
+				require.Len(t, l.ends, 1)
+				require.True(t, l.told[0].Replaced)
+				replaced++
+				held, _ = l.take("p1", 1, dones(l.ends...), plain("q")...)
+			}
+			require.Equal(t, 2, replaced)
+			require.Equal(t, series("A", 3, 4), payloads(held))
+		})
+		t.Run("overrides", func(t *testing.T) {
+			l := by(t, two)
+			zero, three := 0, 3
+			require.NoError(t, l.SetLimit(t.Context(), store.Override{Name: "two", Until: time.Now().Add(time.Hour), Concurrency: &zero}))
+			l.push("q", series("A", 0, 6)...)
+			require.Empty(t, l.all("p1", plain("q")...))
+			require.InDelta(t, time.Hour.Milliseconds(), l.next.Milliseconds(), 60000)
+			require.NoError(t, l.SetLimit(t.Context(), store.Override{Name: "two:", Until: time.Now().Add(time.Hour), Concurrency: &three}))
+			held := l.all("p1", plain("q")...)
+			require.Len(t, held, 3)
+			_, over, err := l.Limits(t.Context())
+			require.NoError(t, err)
+			require.Len(t, over, 2)
+			require.Equal(t, 3, *over[1].Concurrency)
+			for _, name := range []string{"two:", "two"} {
+				was, err := l.ResetLimit(t.Context(), name)
+				require.NoError(t, err)
+				require.True(t, was)
+			}
+			held, _ = l.take("p1", 9, dones(held[:2]...), plain("q")...)
+			require.Len(t, held, 1)
+		})
+		t.Run("each host by itself", func(t *testing.T) {
+			l := by(t)
+			l.register("p2")
+			host := "@a"
+			l.gates = func(string, string) []store.Gate {
+				return []store.Gate{{Rule: "host", Scope: host, Concurrency: 1, Cost: 1}}
+			}
+			l.push("q", series("A", 0, 4)...)
+			require.Len(t, l.all("p1", plain("q")...), 1)
+			host = "@b"
+			var held []store.Reserved
+			require.Eventually(t, func() bool {
+				held = append(held, l.all("p2", plain("q")...)...)
+				return len(held) > 0
+			}, 5*time.Second, 50*time.Millisecond)
+			require.Equal(t, series("A", 1, 2), payloads(held))
+		})
+		t.Run("a job of a unique queue over a limit is delayed", func(t *testing.T) {
+			l := by(t, two)
+			l.pushUnique("q", series("A", 0, 3)...)
+			held := l.all("p1", store.Queue{Name: "q", Unique: true})
+			require.Len(t, held, 2)
+			n, err := l.redis.ZCard(t.Context(), l.key("resqued:delayed")).Result()
+			require.NoError(t, err)
+			require.EqualValues(t, 1, n)
+		})
+		t.Run("with locks", func(t *testing.T) {
+			l := by(t, store.Gate{Rule: "three", Concurrency: 3, Cost: 1})
+			l.push("q", append(lockmates("A", 4), series("B", 0, 4)...)...)
+			held := l.all("p1", lined("q")...)
+			require.Equal(t, append(lockmates("A", 1), series("B", 0, 2)...), payloads(held))
+			held, _ = l.take("p1", 9, dones(held...), lined("q")...)
+			n := 3
+			for len(held) > 0 {
+				n += len(held)
+				locks := map[string]bool{}
+				for _, j := range held {
+					require.False(t, locks[j.LockKey])
+					locks[j.LockKey] = true
+				}
+				require.LessOrEqual(t, len(held), 3)
+				held, _ = l.take("p1", 9, dones(held...), lined("q")...)
+				if len(held) == 0 {
+					held = l.all("p1", lined("q")...)
+				}
+			}
+			require.Equal(t, 8, n)
+			l.over("q")
+		})
+		t.Run("random lives", func(t *testing.T) {
+			rapid.Check(t, func(r *rapid.T) { randomLimits(r, &limited{fixture: setup(t, server)}) })
+		})
+	})
+}
+
+func limitedJob(j store.Reserved) *store.Reserved {
+	j.Limited = true
+	return &j
+}
+
+// randomLimits pushes, takes, ends and recovers jobs under limits of the fleet. Never do more run than may; after all
+// have been tried, none waits that could run; in the end all have run, and nothing is left.
+func randomLimits(r *rapid.T, l *limited) {
+	l.register("p2")
+	queues := []store.Queue{{Name: "a"}, {Name: "b", Locked: true, Lined: true}}
+	if rapid.Bool().Draw(r, "fair") {
+		queues[0] = store.Queue{Name: "a", Locked: true, Lined: true, Fair: store.NewFair(0, nil, 1)}
+	}
+	most := map[string]int{}
+	for _, rule := range []string{"all", "key"} {
+		most[rule] = rapid.IntRange(1, 4).Draw(r, rule)
+	}
+	l.gates = func(_, payload string) (gates []store.Gate) {
+		gates = append(gates, store.Gate{Rule: "key", Key: payload[:strings.Index(payload, `,"n"`)], Concurrency: most["key"], Cost: 1})
+		if strings.Contains(payload, `"A"`) {
+			gates = append(gates, store.Gate{Rule: "all", Concurrency: most["all"], Cost: 1})
+		}
+		return gates
+	}
+	held := map[string][]store.Reserved{}
+	pushed, ended := 0, 0
+	check := func() {
+		running := map[string]int{}
+		for _, jobs := range held {
+			for _, j := range jobs {
+				for _, g := range l.gates(j.Queue, string(j.Payload)) {
+					running[g.Rule+":"+g.Key]++
+				}
+			}
+		}
+		for gate, n := range running {
+			rule, _, _ := strings.Cut(gate, ":")
+			require.LessOrEqual(r, n, most[rule], gate)
+		}
+	}
+	take := func(proc string, n int, ends []store.Completion) bool {
+		jobs, more := l.take(proc, n, ends, queues...)
+		held[proc] = append(held[proc], jobs...)
+		check()
+		return more
+	}
+	tryAll := func() {
+		for i := 0; take("p1", 50, nil); i++ {
+			require.Less(r, i, 100, "it goes on and on")
+		}
+		running, locks := map[string]int{}, map[string]bool{}
+		for _, jobs := range held {
+			for _, j := range jobs {
+				locks[j.Queue+string(l.gates("", string(j.Payload))[0].Key)] = true
+				for _, g := range l.gates(j.Queue, string(j.Payload)) {
+					running[g.Rule+":"+g.Key]++
+				}
+			}
+		}
+		for _, q := range queues {
+			waiting, err := l.Payloads(l.t.Context(), q.Name, 0, 1000)
+			require.NoError(r, err)
+			for _, p := range waiting {
+				gates := l.gates(q.Name, string(p))
+				full := slices.ContainsFunc(gates, func(g store.Gate) bool { return running[g.Rule+":"+g.Key] >= most[g.Rule] })
+				require.True(r, full || q.Locked && (locks["a"+gates[0].Key] || locks["b"+gates[0].Key]), "%s of %s could run beside %v", p, q.Name, running)
+			}
+		}
+	}
+	proc := func() string { return rapid.SampledFrom([]string{"p1", "p2"}).Draw(r, "proc") }
+	for range rapid.IntRange(5, 30).Draw(r, "steps") {
+		switch rapid.IntRange(0, 5).Draw(r, "step") {
+		case 0, 1:
+			for range rapid.IntRange(1, 8).Draw(r, "pushes") {
+				class, key := rapid.SampledFrom([]string{"A", "B"}).Draw(r, "class"), rapid.IntRange(0, 2).Draw(r, "key")
+				l.push(rapid.SampledFrom([]string{"a", "b"}).Draw(r, "queue"), fmt.Sprintf(`{"class":%q,"args":[%d],"n":%d}`, class, key, pushed))
+				pushed++
+			}
+		case 2:
+			take(proc(), rapid.IntRange(1, 5).Draw(r, "wants"), nil)
+		case 3:
+			p := proc()
+			n := min(len(held[p]), rapid.IntRange(1, 4).Draw(r, "ends"))
+			ends := dones(held[p][:n]...)
+			for i := range ends {
+				if ends[i].Kind = rapid.SampledFrom([]store.Kind{store.Done, store.Done, store.Requeued, store.Returned}).Draw(r, "kind"); ends[i].Kind == store.Done {
+					ended++
+				}
+			}
+			held[p] = slices.Clone(held[p][n:])
+			take(p, rapid.IntRange(0, 4).Draw(r, "wants"), ends)
+		case 4:
+			p := proc()
+			_, _, err := l.Fence(l.t.Context(), p, true)
+			require.NoError(r, err)
+			var verdicts []store.Verdict
+			for _, j := range held[p] {
+				verdicts = append(verdicts, store.Verdict{Token: j.Token, Action: store.Back})
+			}
+			require.NoError(r, l.Recover(l.t.Context(), p, verdicts))
+			held[p] = nil
+			l.register(p)
+		case 5:
+			tryAll()
+		}
+	}
+	for ended < pushed {
+		tryAll()
+		n := 0
+		for _, p := range []string{"p1", "p2"} {
+			ends := dones(held[p]...)
+			held[p], n = nil, n+len(ends)
+			take(p, 0, ends)
+		}
+		require.Positive(r, n, "nothing runs, though %d jobs are left", pushed-ended)
+		ended += n
+	}
+	l.over("a", "b")
+}
