@@ -193,6 +193,9 @@ func (c *command) try(ctx context.Context, job *resqued.Job, s *slice) error {
 	if s != nil {
 		return s.judge(c, status, how, out.tail.Text())
 	}
+	if hit := out.hit.Load(); hit != nil && status.Exited() && status.ExitStatus() == exitRequeue {
+		return fmt.Errorf("%q exited with code %d: %w", c.Argv[0], exitRequeue, resqued.LimitHit(hit.name, time.Now().Add(hit.after)))
+	}
 	return c.judge(status, how.killed, out.tail.Text())
 }
 

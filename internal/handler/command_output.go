@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"os"
+	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -23,6 +25,7 @@ type output struct {
 	theirs  []*os.File
 	// junk: a line on fd 3 was not a message. Only its reader uses this.
 	junk bool
+	hit  atomic.Pointer[limitHit] // the last of the command
 }
 
 // connect opens the pipes and returns the command's ends, for its descriptors from 1 on.
@@ -86,6 +89,15 @@ func (o *output) drain() {
 	}
 }
 
+// limitHit is a limit that a command wants closed when it exits with exitRequeue.
+type limitHit struct {
+	name  string
+	after time.Duration
+}
+
+// maxHit bounds how long a command may close a limit.
+const maxHit = 366 * 24 * time.Hour
+
 func (o *output) said(fields ...zap.Field) { o.log.Info("command output", fields...) }
 
 // report takes a line of fd 3: one JSON object.
@@ -96,6 +108,10 @@ func (o *output) report(line []byte, left int) {
 			Total json.Number `json:"total"`
 		} `json:"progress"`
 		RefreshLock bool `json:"refresh_lock"`
+		LimitHit    *struct {
+			Limit string  `json:"limit"`
+			After float64 `json:"after"`
+		} `json:"limit_hit"`
 	}
 	if len(bytes.TrimSpace(line)) == 0 {
 		return
@@ -108,6 +124,8 @@ func (o *output) report(line []byte, left int) {
 		o.log.Debug("job progress", zap.Stringer("done", m.Progress.Done), zap.Stringer("total", m.Progress.Total))
 	case err == nil && m.RefreshLock:
 		o.refresh.Ask()
+	case err == nil && m.LimitHit != nil:
+		o.hit.Store(&limitHit{name: m.LimitHit.Limit, after: time.Duration(min(max(m.LimitHit.After, 0), maxHit.Seconds()) * float64(time.Second))})
 	}
 	if err != nil && !o.junk {
 		o.junk = true

@@ -138,6 +138,15 @@ func TestCommandExit(t *testing.T) {
 		require.ErrorAs(t, err, &requeue)
 		require.Equal(t, time.Second, requeue.After)
 	})
+	t.Run("code 75 after a limit was hit closes the limit", func(t *testing.T) {
+		t.Parallel()
+		before := time.Now()
+		err := setup(t, `echo '{"limit_hit":{"limit":"stripe","after":30}}' >&3; exit 75`).run(t.Context())
+		var hit *resqued.LimitHitError
+		require.ErrorAs(t, err, &hit)
+		require.Equal(t, "stripe", hit.Name)
+		require.WithinRange(t, hit.Until, before.Add(30*time.Second), time.Now().Add(30*time.Second))
+	})
 	t.Run("code 100 discards and says why", func(t *testing.T) {
 		t.Parallel()
 		err := setup(t, `echo gone >&2; exit 100`).run(t.Context())

@@ -22,6 +22,7 @@ const (
 	kindDone
 	kindFailed
 	kindRequeue
+	kindLimitHit
 	kindDiscard
 	kindProgress
 	kindRefresh
@@ -31,7 +32,7 @@ const (
 )
 
 func (k kind) ends() bool {
-	return k == kindDone || k == kindFailed || k == kindRequeue || k == kindDiscard
+	return k == kindDone || k == kindFailed || k == kindRequeue || k == kindLimitHit || k == kindDiscard
 }
 
 // answer is a line from a runner.
@@ -44,9 +45,9 @@ type answer struct {
 	backtrace          []string
 	// For done.
 	interrupted bool
-	// For requeue.
+	// For requeue and limit_hit.
 	after time.Duration
-	// text is the text of discard, log or error, or the unknown kind's name; level belongs to
+	// text is the text of discard, log or error, the limit of limit_hit, or the unknown kind's name; level belongs to
 	// log.
 	text, level string
 	// For progress.
@@ -156,16 +157,11 @@ var readers = map[string]reader{
 	},
 	"requeue": func(a *answer, value json.RawMessage, keys map[string]json.RawMessage) error {
 		a.kind = kindRequeue
-		if err := a.number(value); err != nil {
-			return err
-		}
-		var seconds float64
-		if raw := keys["after"]; raw != nil && json.Unmarshal(raw, &seconds) != nil {
-			return errors.New(`its "after" is not a number of seconds`)
-		}
-		const most = 100 * 365 * 24 * 3600
-		a.after = time.Duration(min(max(seconds, 0), most) * float64(time.Second))
-		return nil
+		return a.later(value, keys)
+	},
+	"limit_hit": func(a *answer, value json.RawMessage, keys map[string]json.RawMessage) error {
+		a.kind, a.text = kindLimitHit, text(keys["limit"])
+		return a.later(value, keys)
 	},
 	"discard": func(a *answer, value json.RawMessage, keys map[string]json.RawMessage) error {
 		a.kind, a.text = kindDiscard, text(keys["why"])
@@ -245,4 +241,18 @@ func numeral(value json.RawMessage) json.Number {
 		return n
 	}
 	return ""
+}
+
+// later reads the job's number, and after.
+func (a *answer) later(value json.RawMessage, keys map[string]json.RawMessage) error {
+	if err := a.number(value); err != nil {
+		return err
+	}
+	var seconds float64
+	if raw := keys["after"]; raw != nil && json.Unmarshal(raw, &seconds) != nil {
+		return errors.New(`its "after" is not a number of seconds`)
+	}
+	const most = 100 * 365 * 24 * 3600
+	a.after = time.Duration(min(max(seconds, 0), most) * float64(time.Second))
+	return nil
 }

@@ -269,6 +269,8 @@ func (c *call) judge(a *answer) error {
 		return newJobError(a)
 	case kindRequeue:
 		return fmt.Errorf("runner %s: %w", c.q.pool.o.Name, resqued.Requeue(a.after))
+	case kindLimitHit:
+		return fmt.Errorf("runner %s: %w", c.q.pool.o.Name, resqued.LimitHit(a.text, time.Now().Add(a.after)))
 	case kindDiscard:
 		text := wire.PrintableLines(a.text, maxMessage)
 		if c.slice != nil {

@@ -30,6 +30,7 @@ func TestParse(t *testing.T) {
 		`{"failed":1,"backtrace":"a"}`:                                   {kind: kindFailed, job: 1},
 		`{"requeue":2}`:                                                  {kind: kindRequeue, job: 2},
 		`{"requeue":2,"after":2.5}`:                                      {kind: kindRequeue, job: 2, after: 2500 * time.Millisecond},
+		`{"limit_hit":2,"limit":"stripe","after":2.5}`:                   {kind: kindLimitHit, job: 2, text: "stripe", after: 2500 * time.Millisecond},
 		`{"requeue":2,"after":-1}`:                                       {kind: kindRequeue, job: 2},
 		`{"requeue":2,"after":1e300}`:                                    {kind: kindRequeue, job: 2, after: 100 * 365 * 24 * time.Hour},
 		`{"discard":3,"why":"no"}`:                                       {kind: kindDiscard, job: 3, text: "no"},
@@ -52,7 +53,7 @@ func TestParse(t *testing.T) {
 	for _, line := range []string{
 		``, ` `, `null`, `5`, `"done"`, `[]`, `{`, `{"done":1`, `{"done":1}}`, `{"done":1} {"done":2}`, "{\"a\":\"\xff\"}", `not json`,
 		`{"done":0}`, `{"done":-1}`, `{"done":1.5}`, `{"done":"1"}`, `{"done":null}`, `{"done":{}}`, `{"done":[1]}`, `{"done":99999999999999999999}`,
-		`{"done":01}`, `{"done":1e2000}`, `{"failed":{}}`, `{"failed":null}`, `{"requeue":1,"after":"x"}`, `{"requeue":1,"after":{}}`, `{"discard":true}`,
+		`{"done":01}`, `{"done":1e2000}`, `{"failed":{}}`, `{"failed":null}`, `{"requeue":1,"after":"x"}`, `{"requeue":1,"after":{}}`, `{"limit_hit":1,"after":"x"}`, `{"discard":true}`,
 		`{"done":1,"failed":1}`, `{"progress":5}`, `{"progress":{}}`, `{"progress":null}`, `{"log":"m"}`, `{"log":{"job":"x"}}`, `{"report":{"line":{}}}`,
 		`{"report":[]}`, `{"refresh_lock":true}`, `{"hello":1}`, `{"hello":{"protocol":"1"}}`, `{"hello":{"concurrency":1e99}}`,
 		`{"done":` + strings.Repeat("[", 20000) + `}`,

@@ -377,7 +377,7 @@ func (r *runner) end(number int) (end map[string]any, before []map[string]any) {
 	r.tb.Helper()
 	for {
 		line := r.read()
-		for _, kind := range []string{"done", "failed", "requeue", "discard"} {
+		for _, kind := range []string{"done", "failed", "requeue", "limit_hit", "discard"} {
 			if of, is := line[kind]; is {
 				require.EqualValues(r.tb, number, of, "%v", line)
 				return line, before

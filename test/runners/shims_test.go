@@ -80,6 +80,10 @@ var cases = []struct {
 		assert.InDelta(t, 2.5, r.perform("Again", 2.5)["after"], 0)
 		requeued := r.perform("Again", 0)
 		assert.Contains(t, requeued, "requeue")
+		hit := r.perform("Hit", "stripe", 30)
+		assert.Contains(t, hit, "limit_hit")
+		assert.Equal(t, "stripe", hit["limit"])
+		assert.InDelta(t, 30, hit["after"], 0)
 		assert.Equal(t, "nobody reads it", r.perform("Drop", "nobody reads it")["why"])
 	}},
 	{"what a job tells", 1, func(t *testing.T, _ shim, r *runner) {

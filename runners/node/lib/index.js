@@ -35,6 +35,15 @@ class Requeue extends Error {
   }
 }
 
+class LimitHit extends Requeue {
+  constructor(limit, after) {
+    super(after);
+    this.name = 'LimitHit';
+    this.limit = String(limit);
+    this[OUTCOME] = 'limitHit';
+  }
+}
+
 class Discard extends Error {
   constructor(why = '') {
     super(String(why));
@@ -64,6 +73,7 @@ function longJob(handler) {
 
 exports.Cancelled = Cancelled;
 exports.Requeue = Requeue;
+exports.LimitHit = LimitHit;
 exports.Discard = Discard;
 exports.current = current;
 exports.longJob = longJob;
@@ -71,4 +81,5 @@ exports.progress = (done, total, message) => here().progress(done, total, messag
 exports.refreshLock = () => here().refreshLock();
 exports.log = (message, level) => here().log(message, level);
 exports.requeue = (after) => { throw new Requeue(after); };
+exports.limitHit = (limit, after) => { throw new LimitHit(limit, after); };
 exports.discard = (why) => { throw new Discard(why); };

@@ -142,6 +142,7 @@ function ended(context, error) {
   const {number} = context.job;
   const outcome = error && typeof error === 'object' ? error[OUTCOME] : undefined;
   if (outcome === 'requeue') return {requeue: number, after: error.after};
+  if (outcome === 'limitHit') return {limit_hit: number, limit: error.limit.slice(0, 1000), after: error.after};
   if (outcome === 'discard') return {discard: number, why: error.why.slice(0, 1000)};
   if (context.cancelled && error && error.name === 'AbortError') {
     return {failed: number, exception: 'Cancelled', message: context.cancelled.message, backtrace: text.backtrace(error)};

@@ -13,8 +13,8 @@ import contextvars
 import logging
 
 __all__ = [
-    "Cancelled", "Discard", "Job", "LogHandler", "LongJob", "Requeue", "UnknownClass",
-    "after_fork", "before_fork", "current_job", "discard", "interrupted", "job", "leaving", "log", "long_job",
+    "Cancelled", "Discard", "Job", "LogHandler", "LimitHit", "LongJob", "Requeue", "UnknownClass",
+    "after_fork", "before_fork", "current_job", "discard", "interrupted", "job", "leaving", "limit_hit", "log", "long_job",
     "on_pause", "on_resume", "progress", "refresh_lock", "requeue",
 ]
 
@@ -38,6 +38,14 @@ class Requeue(BaseException):
         self.after = float(after)
         if not 0 <= self.after < float("inf"):
             raise ValueError("resqued.Requeue(after): %r is not a number of seconds from 0" % (after,))
+
+
+class LimitHit(Requeue):
+    """Raised by a job whose service has had too many requests."""
+
+    def __init__(self, limit, after):
+        super().__init__(after)
+        self.limit = str(limit)
 
 
 class Discard(BaseException):
@@ -344,6 +352,11 @@ def log(message, level="info"):
 def requeue(after=0):
     """Ends the current job: it goes back to its queue."""
     raise Requeue(after)
+
+
+def limit_hit(limit, after):
+    """Ends the current job like requeue, and lets no job of the same key of a limit begin for some seconds."""
+    raise LimitHit(limit, after)
 
 
 def discard(why=""):

@@ -25,7 +25,9 @@ def ended(job, error, function=None):
     number = job.number
     if error is None:
         return (b'{"done":%d,"interrupted":true}\n' if job.interrupted else b'{"done":%d}\n') % number
-    if isinstance(error, resqued.Requeue):
+    if isinstance(error, resqued.LimitHit):
+        line = {"limit_hit": number, "limit": error.limit[:1000], "after": error.after}
+    elif isinstance(error, resqued.Requeue):
         line = {"requeue": number, "after": error.after}
     elif isinstance(error, resqued.Discard):
         line = {"discard": number, "why": error.why[:1000]}

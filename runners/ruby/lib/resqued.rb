@@ -52,6 +52,12 @@ module Resqued
       leave([:requeue, Float(after)], "requeue")
     end
 
+    # Ends the job like requeue, and lets no job of the same key of a limit begin for some seconds: the service has
+    # had too many requests.
+    def limit_hit(limit, after:)
+      leave([:limit_hit, [limit.to_s, Float(after)]], "limit_hit")
+    end
+
     # Ends the job without success and without a failure.
     def discard(why)
       leave([:discard, why.to_s], "discard")

@@ -3,7 +3,7 @@
 
 const fs = require('node:fs');
 const {setTimeout: sleep} = require('node:timers/promises');
-const {current, discard, log, longJob, progress, refreshLock, requeue} =
+const {current, discard, limitHit, log, longJob, progress, refreshLock, requeue} =
   require('../../../runners/node');
 
 class Boom extends Error {}
@@ -22,6 +22,9 @@ module.exports = {
   async Again(after) {
     await sleep(1);
     requeue(after);
+  },
+  Hit(limit, after) {
+    limitHit(limit, after);
   },
   async Drop(why) {
     discard(why);

@@ -43,6 +43,11 @@ def again(after):
         pass
 
 
+@resqued.job("Hit")
+def hit(limit, after):
+    resqued.limit_hit(limit, after)
+
+
 @resqued.job("Drop")
 def drop(why):
     resqued.discard(why)

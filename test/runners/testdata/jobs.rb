@@ -30,6 +30,12 @@ class Again
   end
 end
 
+class Hit
+  def self.perform(limit, after)
+    Resqued.limit_hit(limit, after: after)
+  end
+end
+
 class Drop
   def self.perform(why)
     Resqued.discard(why)

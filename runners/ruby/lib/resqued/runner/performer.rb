@@ -72,6 +72,7 @@ module Resqued
         verb, detail = outcome
         case verb
         when :requeue then JSON.generate(requeue: job.number, after: detail)
+        when :limit_hit then JSON.generate(limit_hit: job.number, limit: Text.utf8(detail.first, 1000), after: detail.last)
         when :discard then JSON.generate(discard: job.number, why: Text.utf8(detail, 1000))
         end
       end
