@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/resqued/resqued/internal/locket/jobkey"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
@@ -47,23 +46,21 @@ before one of the whole limit.`,
 			f.span(&o.span, "for", time.Hour, "end of the override")
 		},
 		run: func(ctx context.Context, s *session, args []string) error {
-			over := store.Override{Name: args[0], Until: time.Now().Add(o.span), Burst: int64(o.burst)}
+			var concurrency *int
 			if o.pause || o.concurrency > 0 {
-				over.Concurrency = &o.concurrency
-			}
-			var err error
-			if o.rate != "" {
-				if over.Every, err = jobkey.ParseRate(o.rate); err != nil {
-					return usage("", "--rate %q: %s", o.rate, err)
-				}
+				concurrency = &o.concurrency
 			}
 			switch {
 			case o.pause && (o.concurrency != 0 || o.rate != ""):
 				return usage("", "--pause goes with neither --concurrency nor --rate")
-			case over.Concurrency == nil && over.Every == 0:
+			case concurrency == nil && o.rate == "":
 				return usage("", "give --concurrency, --rate or --pause")
 			case o.concurrency < 0 || o.burst < 1 || o.span <= 0:
 				return usage("", "--concurrency, --burst and --for must be more than 0")
+			}
+			over, err := view.OverrideOf(args[0], concurrency, o.rate, int64(o.burst), time.Now().Add(o.span))
+			if err != nil {
+				return usage("", "--%s", err)
 			}
 			if err := knownLimit(ctx, s, args[0]); err != nil {
 				return err

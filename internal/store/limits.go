@@ -22,6 +22,8 @@ const (
 	keyLimit    = "resqued:limit:"
 	keyLimits   = "resqued:limits"
 	keyLimitDue = "resqued:limit:due"
+	keyGates    = "resqued:gates"
+	keyOver     = "resqued:throttled"
 )
 
 // The first byte of the name of a line for a limit: of the whole fleet, or of each host or process.
@@ -206,13 +208,17 @@ func (s *Store) retryLines(ctx context.Context, name string) error {
 
 // waitingGates returns the queues with a line for a limit, by the name of the line.
 func (s *Store) waitingGates(ctx context.Context) (map[string][]string, error) {
-	all, err := s.db.Read.HGetAll(ctx, s.db.Key(keyAwaited)).Result()
+	names, err := s.db.Read.SMembers(ctx, s.db.Key(keyGates)).Result()
+	if err != nil || len(names) == 0 {
+		return nil, err
+	}
+	texts, err := s.db.Read.HMGet(ctx, s.db.Key(keyAwaited), names...).Result()
 	if err != nil {
 		return nil, fmt.Errorf("hash %s: %w", s.db.Key(keyAwaited), err)
 	}
 	out := map[string][]string{}
-	for name, text := range all {
-		if limitOf(name) != "" {
+	for i, name := range names {
+		if text, ok := texts[i].(string); ok && limitOf(name) != "" {
 			out[name] = awaiting(text)
 		}
 	}
@@ -239,6 +245,15 @@ func heldPairs(text string) iter.Seq2[string, string] {
 			text = rest[k+v:]
 		}
 	}
+}
+
+// Throttled returns how many jobs were over each limit when they were taken, by its name.
+func (s *Store) Throttled(ctx context.Context) (map[string]int64, error) {
+	counts, err := s.db.Read.HGetAll(ctx, s.db.Key(keyOver)).Result()
+	if err != nil {
+		return nil, fmt.Errorf("jobs over limits: %w", err)
+	}
+	return lineCounts(counts), nil
 }
 
 // LimitInfo is a limit's use.

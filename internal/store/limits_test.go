@@ -77,7 +77,7 @@ func (l *limited) over(queues ...string) {
 	keys, err := l.redis.Keys(l.t.Context(), l.key("resqued:*")).Result()
 	require.NoError(l.t, err)
 	for _, key := range keys {
-		for _, word := range []string{"limit:", "slots:", "room", "line", "awaited", "ready:"} {
+		for _, word := range []string{"limit:", "slots:", "room", "line", "awaited", "ready:", "gates"} {
 			require.NotContains(l.t, key, l.key("resqued:"+word))
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/resqued/resqued/internal/locket/jobkey"
 	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
@@ -45,6 +47,14 @@ func (l *Limit) Gate() string {
 		return l.Name
 	}
 	return l.Name + ":" + l.Key
+}
+
+// NextS returns in how many seconds the next may begin.
+func (l *Limit) NextS() int64 {
+	if l.Next == nil {
+		return 0
+	}
+	return max(0, int64(time.Until(*l.Next).Seconds()))
 }
 
 // limitRule is what a page needs to know of a rule; see jobkey.LimitRule.
@@ -149,6 +159,23 @@ func (l *Limit) apply(o *store.Override) {
 		texts = append(texts, fmt.Sprintf("rate %s, burst %d", l.Rate, o.Burst))
 	}
 	l.Override = strings.Join(texts, ", ") + " until " + o.Until.UTC().Format(time.RFC3339)
+}
+
+// OverrideOf returns an override, or what is wrong with its values: concurrency may be missing, and 0 lets no job begin.
+func OverrideOf(name string, concurrency *int, rate string, burst int64, until time.Time) (o store.Override, err error) {
+	o = store.Override{Name: name, Until: until, Concurrency: concurrency, Burst: max(burst, 1)}
+	if rate != "" {
+		if o.Every, err = jobkey.ParseRate(rate); err != nil {
+			return o, fmt.Errorf("rate %q %w", wire.Printable(rate, 40), err)
+		}
+	}
+	switch {
+	case concurrency == nil && rate == "":
+		return o, errors.New("it has neither a concurrency nor a rate")
+	case concurrency != nil && *concurrency < 0 || burst < 0:
+		return o, errors.New("concurrency and burst must not be negative")
+	}
+	return o, nil
 }
 
 // rateText writes a rate whose units take that long to come back.

@@ -63,6 +63,7 @@ func pageRoutes() []route {
 		page("/workers/{worker}", "one master", (*Server).workerPage),
 		page("/locks", "locks, and who waits for them", (*Server).locksPage),
 		page("/locks/{key}", "one lock", (*Server).lockPage),
+		page("/limits", "limits of running jobs and rates", (*Server).limitsPage),
 		page("/longjobs", "long jobs", (*Server).longJobsPage),
 		page("/longjobs/{uuid}", "one run of a long job", (*Server).longJobPage),
 		page("/schedule", "what runs when", (*Server).schedulePage),

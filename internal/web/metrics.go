@@ -92,6 +92,9 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
 		if v.Long.OK && v.Long.Err == nil {
 			longMetrics(&b, v.Long.Data)
 		}
+		if v.Limits.OK && v.Limits.Err == nil {
+			limitMetrics(&b, v.Limits.Data)
+		}
 		if v.Ends.OK && v.Ends.Err == nil {
 			b.metric("resqued_deaths_total", "counter", "Worker processes and runners that died, since this server has begun to look.")
 			b.value("resqued_deaths_total", float64(v.Ends.Data.Died))

@@ -57,6 +57,8 @@ type Sample struct {
 	// Totals are the sums of the history since its beginning.
 	Totals pages.Widget[[]view.Total]
 	Long   pages.Widget[longstore.Statuses]
+	// Limits are the sums of limits.
+	Limits pages.Widget[[]limitUse]
 	// Ends counts the ends of processes since this server's first look.
 	Ends pages.Widget[Ends]
 	// Points are earlier samples, the oldest first.
@@ -81,7 +83,7 @@ func (v Sample) rest(times time.Duration) time.Duration {
 // unread marks all readable parts with a reason why they are not current.
 func (v Sample) unread(err error) Sample {
 	v.Err = cmp.Or(v.Err, err)
-	for _, e := range []*error{&v.Queues.Err, &v.Workers.Err, &v.Jobs.Err, &v.Stats.Err, &v.Server.Err, &v.Findings.Err, &v.Totals.Err, &v.Long.Err, &v.Ends.Err} {
+	for _, e := range []*error{&v.Queues.Err, &v.Workers.Err, &v.Jobs.Err, &v.Stats.Err, &v.Server.Err, &v.Findings.Err, &v.Totals.Err, &v.Long.Err, &v.Limits.Err, &v.Ends.Err} {
 		if *e == nil {
 			*e = err
 		}
@@ -301,6 +303,7 @@ func (s *sampler) read(ctx context.Context, v Sample) Sample {
 			s.trends.AddRuns(v.Totals.At, runsByQueue(v.Totals.Data))
 		}
 	}
+	v.Limits.Take(s.readLimits(ctx))
 	v.Ends.Take(v.Ends.Data.further(ctx, over))
 	if time.Since(v.Findings.At) >= checkEvery || v.Findings.Err != nil {
 		v.Server.Take(s.o.Store.Server(ctx))

@@ -20,7 +20,7 @@
 
 local prefix, proc, grace = ARGV[1], ARGV[2], ARGV[3]
 local ms, us = now()
-local known, released, gates, results = linelocks(prefix), {}, {}, {}
+local known, released, gates, results, throttled = linelocks(prefix), {}, {}, {}, {}
 local late = 500000 -- µs; jobs that have waited may go this much later than their time without loss of rate
 call('PERSIST', KEYS[1]) -- see register: a full server must not reject the rest
 
@@ -41,7 +41,7 @@ local function state(at)
   if g then return g end
   local till, concurrency, every, burst = override(rule, gate)
   g = {
-    name = (scope == '' and '\1' or '\2') .. gate, scope = scope, key = prefix .. 'resqued:limit:' .. gate .. scope,
+    rule = rule, name = (scope == '' and '\1' or '\2') .. gate, scope = scope, key = prefix .. 'resqued:limit:' .. gate .. scope,
     rate = prefix .. 'resqued:rate:' .. gate .. scope, till = till, back = {},
     most = tonumber(concurrency and concurrency ~= '-' and concurrency or ARGV[at + 3]),
     every = tonumber(every and every ~= '-' and every or ARGV[at + 4]),
@@ -154,9 +154,13 @@ local function judge(token, record, passed, lined, list)
     g.met = g.met or passed -- others of its line may go instead
     local waiting = (passed or lined or record.start ~= '-') and 0 or ahead(g, record.queue)
     if l.action == 'e' then
-      if full then return fmt('e %d %d', i, at and math.max(0, at - ms) or -1) end
+      if full then
+        throttled[g.rule] = (throttled[g.rule] or 0) + 1
+        return fmt('e %d %d', i, at and math.max(0, at - ms) or -1)
+      end
     elseif full or waiting > 0 then
       if full and l.action == 'p' then takeover(g) end
+      throttled[g.rule] = (throttled[g.rule] or 0) + (passed and 0 or 1)
       wait(g, record, token, passed, at)
       return fmt('w %d', i)
     elseif l.action == 'p' and passed and g.most and ahead(g, record.queue) > g.most - g.running - 1 then
@@ -213,6 +217,9 @@ for _, g in pairs(gates) do
   end
 end
 
+for rule, n in pairs(throttled) do
+  if n > 0 then pcall_('HINCRBY', prefix .. 'resqued:throttled', rule, fmt('%d', n)) end
+end
 freed(prefix, released, ms)
 known.freed(released, us)
 known.flush()

@@ -359,6 +359,11 @@ func Samples() []Sample {
 		{"worker", "/workers/web-1:4700", &pages.Worker{Frame: Frame("workers", "web-1:4700"), Name: "web-1:4700", Master: read(hosts()[0].Masters[0]), Events: events()[3:6]}},
 		{"locks", "/locks", &pages.Locks{Frame: Frame("locks", "Locks"), Waiting: read([]view.LockedQueue{{Queue: "reports", State: view.QueueStarved, Locked: 12, Size: 12, SinceS: new(int64(251)), Locks: 2}, {Queue: "mail", State: view.QueueWaits, Locked: 3, Size: 951, SinceS: new(int64(4)), Locks: 1}}), Held: read(held), Unique: read([]view.UniqueQueue{{Queue: "mail", State: view.UniqueOK, Size: new(int64(951)), Set: new(int64(951)), StartAt: new(int64(951)), Configured: true}, {Queue: "orders", State: view.UniqueOutOfStep, Size: new(int64(40)), Set: new(int64(39)), StartAt: new(int64(40))}}), Database: &database, Kinds: tabs("/locks", "all", "locket", "timeout", "loner")}},
 		{"lock", "/locks/locket:job_locks:Sync%5B42%5D", &pages.Lock{Frame: Frame("locks", oneLock.Key), Key: oneLock.Key, Lock: read(&oneLock)}},
+		{"limits", "/limits", &pages.Limits{Frame: Frame("limits", "Limits"), Rows: read([]view.Limit{
+			{Name: "stripe", Key: "acct_1042", Running: 5, Most: 5, Rate: "100/1m", Waiting: 212, Queues: []string{"billing", "refunds"}},
+			{Name: "sms", Running: 0, Most: 0, Rate: "10/1s", Waiting: 1204, Queues: []string{"notify"}, Override: "none begins until 2026-11-24T10:30:00Z"},
+			{Name: "stripe", Key: "acct_7", Running: 2, Most: 5, Rate: "100/1m"}, {Name: "all_mail", Running: 38, Most: 40}, {Name: "big", Most: 2},
+		})}},
 		{"longjobs", "/longjobs", &pages.LongJobs{Frame: Frame("longjobs", "Long jobs"), Runs: read(long), Recurring: read([]view.Recurring{{Class: "SyncAccount", EveryS: 900, Subjects: 41022, Backlog: 212, Active: 8, Next: Now.Add(20 * time.Second)}}), States: tabs("/longjobs", "active", "failed", "completed"), More: true}},
 		{"longjob", "/longjobs/4f2a9c1e-77aa-4bcd-9001-aabbccddeeff", &pages.LongJob{Frame: Frame("longjobs", "Migrate"), UUID: long[0].UUID, Run: read(long[0])}},
 		{"longjob-paused", "/longjobs/7f2a9c1e-77aa-4bcd-9001-aabbccddeeff", &pages.LongJob{Frame: Frame("longjobs", "Migrate"), UUID: pausedRun().UUID, Run: read(pausedRun())}},

@@ -156,6 +156,7 @@ var views = []struct{ Name, Text, Path, Key string }{
 	{"failed", "Failed", "/failed", "f"},
 	{"workers", "Workers", "/workers", "w"},
 	{"locks", "Locks", "/locks", "l"},
+	{"limits", "Limits", "/limits", "m"},
 	{"longjobs", "Long jobs", "/longjobs", "n"},
 	{"schedule", "Schedule", "/schedule", "s"},
 	{"classes", "Classes", "/classes", "c"},

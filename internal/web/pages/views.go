@@ -220,6 +220,12 @@ type Schedule struct {
 	Filter Filter
 }
 
+// Limits shows how many jobs run and wait for each limit.
+type Limits struct {
+	Frame
+	Rows Widget[[]view.Limit]
+}
+
 // Classes shows what each class of jobs costs.
 type Classes struct {
 	Frame

@@ -18,6 +18,7 @@
 --   resqued:turned           queues → how many of their jobs in lines wait for a tenant's turn
 --   resqued:awaited          name of a lock → the queues with a line for it, a list of
 --                            "<length> <queue>"; the first one has the next turn, see ask
+--   resqued:gates            the names in awaited that are limits, see there
 --   resqued:asks:<name>      the queue that asks for the lock of that name
 --
 -- Every process that works the queue serves its lines; its own settings only decide whether it adds to
@@ -39,7 +40,7 @@
 
 local function lines(prefix)
   local l = {bound = 100000, probes = 64}
-  local turned = prefix .. 'resqued:turned'
+  local turned, gates = prefix .. 'resqued:turned', prefix .. 'resqued:gates'
   local counts, awaited, locks = prefix .. 'resqued:lined', prefix .. 'resqued:awaited', prefix .. 'locket:job_locks:'
 
   -- kept is pcall for a key that only resqued uses: it replaces a key of another type.
@@ -123,6 +124,7 @@ local function lines(prefix)
   -- begin notes that a queue now has a line for a lock.
   function l.begin(queue, name, ms)
     kept('ZADD', prefix .. 'resqued:lines:' .. queue, fmt('%.0f', ms), name)
+    if find(name, '^[\1\2]') then kept('SADD', gates, name) end
     l.last(queue, name)
   end
 
@@ -130,7 +132,12 @@ local function lines(prefix)
     pcall_('ZREM', prefix .. 'resqued:lines:' .. queue, name)
     pcall_('ZREM', prefix .. 'resqued:ready:' .. queue, name)
     local rest = others(queue, name)
-    if rest == '' then pcall_('HDEL', awaited, name) else pcall_('HSET', awaited, name, rest) end
+    if rest == '' then
+      pcall_('HDEL', awaited, name)
+      if find(name, '^[\1\2]') then pcall_('SREM', gates, name) end
+    else
+      pcall_('HSET', awaited, name, rest)
+    end
     l.over(queue)
   end
 
