@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/resqued/resqued/internal/store"
 )
@@ -42,6 +43,21 @@ func (s *dueStore) Exchange(ctx context.Context, req store.ExchangeRequest) (sto
 		}
 	}
 	return reply, nil
+}
+
+// Limit records that the process no longer has the jobs that wait for limits.
+func (s *dueStore) Limit(ctx context.Context, proc string, jobs []store.Gated) ([]store.Admission, time.Duration, error) {
+	told, next, err := s.Store.Limit(ctx, proc, jobs)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range told {
+		if a.Waits {
+			s.inHand--
+		}
+	}
+	close(s.changed)
+	s.changed = make(chan struct{})
+	return told, next, err
 }
 
 // Poll looks for queues in which a job may run. It waits while a job runs.
