@@ -259,7 +259,7 @@ func (d *Daemon) Residue() []string {
 		left = append(left, "process "+p.String())
 	}
 	patterns := []string{
-		"resqued:inflight:*", "resqued:proc:*", "resqued:caps:*", "resqued:kills:*",
+		"resqued:inflight:*", "resqued:proc:*", "resqued:caps:*", "resqued:kills:*", "resqued:slots:*", "resqued:limit:*",
 		"worker:*", "stat:processed:*", "stat:failed:*",
 	}
 	patterns = append(patterns, lockPatterns...)
