@@ -41,7 +41,7 @@ before one of the whole limit.`,
 		flags: func(f *flagSet) {
 			f.IntVar(&o.concurrency, "concurrency", 0, "how many jobs may run at once")
 			f.StringVar(&o.rate, "rate", "", "how many jobs may begin, a `number/time`: 100/1m")
-			f.IntVar(&o.burst, "burst", 1, "how many may begin at once after a pause, with --rate")
+			f.IntVar(&o.burst, "burst", 0, "how many may begin at once after a pause, with --rate (0: as it is)")
 			f.BoolVar(&o.pause, "pause", false, "let none begin")
 			f.span(&o.span, "for", time.Hour, "end of the override")
 		},
@@ -55,8 +55,8 @@ before one of the whole limit.`,
 				return usage("", "--pause goes with neither --concurrency nor --rate")
 			case concurrency == nil && o.rate == "":
 				return usage("", "give --concurrency, --rate or --pause")
-			case o.concurrency < 0 || o.burst < 1 || o.span <= 0:
-				return usage("", "--concurrency, --burst and --for must be more than 0")
+			case o.concurrency < 0 || o.burst < 0 || o.span <= 0:
+				return usage("", "--concurrency and --burst must not be negative, --for must be more than 0")
 			}
 			over, err := view.OverrideOf(args[0], concurrency, o.rate, int64(o.burst), time.Now().Add(o.span))
 			if err != nil {
@@ -117,7 +117,7 @@ func listLimits(ctx context.Context, s *session) error {
 	for i := range limits {
 		v := &limits[i]
 		most, next := "", ""
-		if v.Most > 0 || v.Override != "" {
+		if v.Most > 0 || v.Closed {
 			most = fmt.Sprint(v.Most)
 		}
 		if v.Next != nil {

@@ -83,8 +83,18 @@ func parseExchange(raw any, order order, wants []Want) (ExchangeReply, error) {
 		if err != nil {
 			return ExchangeReply{}, err
 		}
-		job.Lined, job.Passed = fast && list.Number(1) == 2 || slices.Contains(lined, token), slices.Contains(lined, "+"+token)
+		job.Lined, job.Passed = fast && list.Number(1) == 2 || slices.Contains(lined, token), passed(lined, token)
 		reply.Jobs = append(reply.Jobs, job)
 	}
 	return reply, nil
+}
+
+// passed returns the line of a limit in which a job has waited, or "".
+func passed(lined []string, token string) string {
+	for _, entry := range lined {
+		if line, ok := strings.CutPrefix(entry, "+"+token+" "); ok {
+			return line
+		}
+	}
+	return ""
 }

@@ -22,6 +22,7 @@ const (
 	keyLimit    = "resqued:limit:"
 	keyLimits   = "resqued:limits"
 	keyLimitDue = "resqued:limit:due"
+	keyClosed   = "resqued:closed"
 	keyGates    = "resqued:gates"
 	keyOver     = "resqued:throttled"
 )
@@ -31,6 +32,8 @@ const (
 	fleetLine  = "\x01"
 	scopedLine = "\x02"
 )
+
+var closeLimitScript = rdb.NewScript(Lua, "close_limit", "lib/base", "close_limit")
 
 var limitScript = rdb.NewScript(Lua, "limit", "lib/base", "lib/rights", "lib/payload", "lib/payload_functions",
 	"lib/records", "lib/blocked_queues", "lib/lines", "lib/limits", "lib/line_locks", "lib/unique", "lib/delay", "limit")
@@ -55,8 +58,9 @@ type Gate struct {
 type Gated struct {
 	Token string
 	// Lined and Passed are those of Reserved.
-	Lined, Passed bool
-	Gates         []Gate
+	Lined  bool
+	Passed string
+	Gates  []Gate
 }
 
 // Admission is what limits make of a job.
@@ -78,7 +82,11 @@ type Admission struct {
 func (s *Store) Limit(ctx context.Context, proc string, jobs []Gated) (out []Admission, next time.Duration, err error) {
 	args := []any{s.db.Prefix, proc, KillGrace.Milliseconds()}
 	for _, j := range jobs {
-		args = append(args, j.Token, letters(j.Passed, 'p', j.Lined && !j.Passed, 'l'), len(j.Gates))
+		from := j.Passed
+		if from == "" && j.Lined {
+			from = "l"
+		}
+		args = append(args, j.Token, from, len(j.Gates))
 		for _, g := range j.Gates {
 			concurrency, every := "-", "-"
 			if g.Concurrency > 0 {
@@ -129,7 +137,7 @@ type Override struct {
 	Until time.Time
 	// Concurrency, if not nil, is how many jobs may run; with 0 none begins.
 	Concurrency *int
-	// Every and Burst replace the rate if Every is not 0.
+	// Every and Burst, if not 0, replace these values.
 	Every time.Duration
 	Burst int64
 }
@@ -140,7 +148,10 @@ func (o *Override) text() string {
 		fields[1] = strconv.Itoa(*o.Concurrency)
 	}
 	if o.Every > 0 {
-		fields[2], fields[3] = microseconds(o.Every), strconv.FormatInt(o.Burst, 10)
+		fields[2] = microseconds(o.Every)
+	}
+	if o.Burst > 0 {
+		fields[3] = strconv.FormatInt(o.Burst, 10)
 	}
 	return strings.Join(fields, " ")
 }
@@ -170,22 +181,29 @@ func (s *Store) SetLimit(ctx context.Context, o Override) error {
 	return s.retryLines(ctx, o.Name)
 }
 
-// CloseLimit lets no job of a limit's key begin until a time.
+// CloseLimit lets no job of a limit's key begin until a time, or until a later one that was set before.
 func (s *Store) CloseLimit(ctx context.Context, rule, key string, until time.Time) error {
-	none, gate := 0, Gate{Rule: rule, Key: key}
-	return s.SetLimit(ctx, Override{Name: gate.Name(), Until: until, Concurrency: &none})
+	gate := Gate{Rule: rule, Key: key}
+	if _, err := s.db.Eval(ctx, closeLimitScript, s.db.Key(keyClosed), []any{gate.Name(), until.UnixMilli()}); err != nil {
+		return fmt.Errorf("limit %q: %w", gate.Name(), err)
+	}
+	return nil
 }
 
 // ResetLimit ends an override, and reports whether there was one.
 func (s *Store) ResetLimit(ctx context.Context, name string) (bool, error) {
 	n, err := s.db.Write.HDel(ctx, s.db.Key(keyLimits), name).Result()
+	if err != nil {
+		return false, fmt.Errorf("override of limit %q: %w", name, err)
+	}
+	closed, err := s.db.Write.HDel(ctx, s.db.Key(keyClosed), name).Result()
 	if err == nil {
 		err = s.retryLines(ctx, name)
 	}
 	if err != nil {
 		return false, fmt.Errorf("override of limit %q: %w", name, err)
 	}
-	return n > 0, nil
+	return n+closed > 0, nil
 }
 
 // retryLines makes the next poll try the jobs that wait for a limit.
@@ -279,7 +297,8 @@ func (l *LimitInfo) Total() (running, waiting int64) {
 	return running, waiting
 }
 
-// Limits returns the limits that jobs run under or wait for, in order of their names, and all overrides.
+// Limits returns the limits that jobs run under or wait for, in order of their names, and all overrides, last the keys
+// that jobs have closed.
 func (s *Store) Limits(ctx context.Context) ([]LimitInfo, []Override, error) {
 	found := map[string]*LimitInfo{}
 	info := func(gate string) *LimitInfo {
@@ -313,10 +332,19 @@ func (s *Store) Limits(ctx context.Context) ([]LimitInfo, []Override, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("overrides of limits: %w", err)
 	}
+	closed, err := s.db.Read.HGetAll(ctx, s.db.Key(keyClosed)).Result()
+	if err != nil {
+		return nil, nil, fmt.Errorf("closed limits: %w", err)
+	}
 	var over []Override
 	for _, name := range slices.Sorted(maps.Keys(overrides)) {
 		if o, ok := parseOverride(name, overrides[name]); ok {
 			over = append(over, o)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(closed)) {
+		if ms, err := strconv.ParseInt(closed[name], 10, 64); err == nil && ms > time.Now().UnixMilli() {
+			over = append(over, Override{Name: name, Until: time.UnixMilli(ms), Concurrency: new(0)})
 		}
 	}
 	out := make([]LimitInfo, 0, len(found))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/testkit/redistest"
+	"github.com/resqued/resqued/internal/testkit/storetest"
 )
 
 // limited is a fixture whose jobs have limits.
@@ -20,6 +21,7 @@ type limited struct {
 	*fixture
 	gates func(queue, payload string) []store.Gate
 	next  time.Duration // of the last call
+	once  bool          // no call is repeated
 	ends  []store.Reserved
 	told  []store.Admission
 }
@@ -42,8 +44,11 @@ func (l *limited) take(proc string, n int, ended []store.Completion, queues ...s
 	}
 	told, next, err := l.Limit(l.t.Context(), proc, gated)
 	require.NoError(l.t, err)
-	again, _, err := l.Limit(l.t.Context(), proc, gated) // its answer was lost, say
-	require.NoError(l.t, err)
+	again := told
+	if !l.once { // its answer was lost, say
+		again, _, err = l.Limit(l.t.Context(), proc, gated)
+		require.NoError(l.t, err)
+	}
 	l.next = next
 	for i, a := range told {
 		require.Equal(l.t, a.Begins, again[i].Begins)
@@ -72,17 +77,14 @@ func (l *limited) all(proc string, queues ...store.Queue) (jobs []store.Reserved
 	return nil
 }
 
-func (l *limited) over(queues ...string) {
-	l.t.Helper()
+// over fails if anything is left of limits and lines.
+func (l *limited) over(t require.TestingT) {
 	keys, err := l.redis.Keys(l.t.Context(), l.key("resqued:*")).Result()
-	require.NoError(l.t, err)
+	require.NoError(t, err)
 	for _, key := range keys {
 		for _, word := range []string{"limit:", "slots:", "room", "line", "awaited", "ready:", "gates"} {
-			require.NotContains(l.t, key, l.key("resqued:"+word))
+			require.NotContains(t, key, l.key("resqued:"+word))
 		}
-	}
-	for _, queue := range queues {
-		l.noLines(queue)
 	}
 }
 
@@ -125,7 +127,7 @@ func TestLimits(t *testing.T) {
 				held, _ = l.take("p1", 9, dones(held...), plain("q")...)
 			}
 			require.Equal(t, series("A", 0, 120), got)
-			l.over("q")
+			l.over(t)
 		})
 		t.Run("over several queues and processes", func(t *testing.T) {
 			l := by(t, two)
@@ -145,7 +147,7 @@ func TestLimits(t *testing.T) {
 				require.LessOrEqual(t, len(held), 2)
 			}
 			require.Equal(t, 20, n)
-			l.over("q", "r")
+			l.over(t)
 		})
 		t.Run("a dead process's jobs no longer count, and are next", func(t *testing.T) {
 			l := by(t, two)
@@ -163,6 +165,7 @@ func TestLimits(t *testing.T) {
 			l.push("q", series("A", 0, 5)...)
 			held := l.all("p1", plain("q")...)
 			require.NoError(t, l.redis.HDel(t.Context(), l.key("resqued:inflight:p1"), held[0].Token).Err())
+			require.NoError(t, l.redis.ZIncrBy(t.Context(), l.key("resqued:limit:two:"), -60000, "p1#"+held[0].Token).Err())
 			reply, err := l.Poll(t.Context(), store.PollRequest{All: true})
 			require.NoError(t, err)
 			require.Equal(t, []string{"q"}, reply.Reasons.With(store.Free))
@@ -190,7 +193,7 @@ func TestLimits(t *testing.T) {
 				require.Equal(t, []string{job("A", fmt.Sprintf("[%d]", i))}, payloads(held))
 			}
 			l.take("p1", 0, dones(held...))
-			l.over("q")
+			l.over(t)
 		})
 		t.Run("a rate lets a burst go, then one at a time", func(t *testing.T) {
 			l := by(t, store.Gate{Rule: "slow", Every: time.Hour, Burst: 3, Cost: 1})
@@ -209,7 +212,7 @@ func TestLimits(t *testing.T) {
 
 			l.gates = func(string, string) []store.Gate { return nil } // the limit is no longer configured
 			require.NoError(t, l.redis.ZAdd(t.Context(), l.key("resqued:limit:due"), redis.Z{Member: "\x01slow:"}).Err())
-			require.Equal(t, series("A", 3, 5)[:1], payloads(l.all("p1", plain("q")...)))
+			require.Equal(t, series("A", 3, 5), payloads(l.all("p1", plain("q")...)))
 		})
 		t.Run("a rate is kept though jobs are late", func(t *testing.T) {
 			l := by(t, store.Gate{Rule: "fast", Every: 20 * time.Millisecond, Burst: 1, Cost: 1})
@@ -244,7 +247,7 @@ func TestLimits(t *testing.T) {
 			require.Equal(t, []store.Admission{{After: -1}}, l.told)
 			l.take("p1", 0, dones(append(held, l.ends...)...))
 			require.NoError(t, l.redis.Del(t.Context(), l.key("resqued:rate:slow:")).Err())
-			l.over("q")
+			l.over(t)
 		})
 		t.Run("a newer job replaces", func(t *testing.T) {
 			l := by(t, store.Gate{Rule: "last", Concurrency: 1, Cost: 1, Replaces: true})
@@ -335,7 +338,27 @@ func TestLimits(t *testing.T) {
 				}
 			}
 			require.Equal(t, 8, n)
-			l.over("q")
+			l.over(t)
+		})
+		t.Run("what it costs to wait", func(t *testing.T) {
+			if server.Mini != nil {
+				t.Skip("it does not count commands")
+			}
+			own := redistest.Start(t, redistest.Options{})
+			l := &limited{fixture: setup(t, own), gates: func(string, string) []store.Gate { return []store.Gate{two} }, once: true}
+			l.push("q", series("A", 0, 1000)...)
+			before := own.Commands(t)
+			held := l.all("p1", plain("q")...)
+			waits := float64(own.Commands(t)-before) / 1000
+			before = own.Commands(t)
+			for n := len(held); n < 1000; n += len(held) {
+				held, _ = l.take("p1", 10, dones(held...), plain("q")...)
+				require.Len(t, held, 2)
+			}
+			runs := float64(own.Commands(t)-before) / 1000
+			t.Logf("commands a job: %.1f until it waits, %.1f until it has run", waits, runs)
+			require.Less(t, waits, 10.0)
+			require.Less(t, runs, 40.0)
 		})
 		t.Run("random lives", func(t *testing.T) {
 			rapid.Check(t, func(r *rapid.T) { randomLimits(r, &limited{fixture: setup(t, server)}) })
@@ -360,8 +383,10 @@ func randomLimits(r *rapid.T, l *limited) {
 	for _, rule := range []string{"all", "key"} {
 		most[rule] = rapid.IntRange(1, 4).Draw(r, rule)
 	}
+	lockOf := func(payload string) string { return payload[:strings.Index(payload, `,"n"`)] }
 	l.gates = func(_, payload string) (gates []store.Gate) {
-		gates = append(gates, store.Gate{Rule: "key", Key: payload[:strings.Index(payload, `,"n"`)], Concurrency: most["key"], Cost: 1})
+		_, key, _ := strings.Cut(lockOf(payload), "[")
+		gates = append(gates, store.Gate{Rule: "key", Key: key, Concurrency: most["key"], Cost: 1})
 		if strings.Contains(payload, `"A"`) {
 			gates = append(gates, store.Gate{Rule: "all", Concurrency: most["all"], Cost: 1})
 		}
@@ -396,7 +421,7 @@ func randomLimits(r *rapid.T, l *limited) {
 		running, locks := map[string]int{}, map[string]bool{}
 		for _, jobs := range held {
 			for _, j := range jobs {
-				locks[j.Queue+string(l.gates("", string(j.Payload))[0].Key)] = true
+				locks[j.Queue+lockOf(string(j.Payload))] = true
 				for _, g := range l.gates(j.Queue, string(j.Payload)) {
 					running[g.Rule+":"+g.Key]++
 				}
@@ -408,7 +433,7 @@ func randomLimits(r *rapid.T, l *limited) {
 			for _, p := range waiting {
 				gates := l.gates(q.Name, string(p))
 				full := slices.ContainsFunc(gates, func(g store.Gate) bool { return running[g.Rule+":"+g.Key] >= most[g.Rule] })
-				require.True(r, full || q.Locked && (locks["a"+gates[0].Key] || locks["b"+gates[0].Key]), "%s of %s could run beside %v", p, q.Name, running)
+				require.True(r, full || q.Locked && (locks["a"+lockOf(string(p))] || locks["b"+lockOf(string(p))]), "%s of %s could run beside %v", p, q.Name, running)
 			}
 		}
 	}
@@ -460,5 +485,30 @@ func randomLimits(r *rapid.T, l *limited) {
 		require.Positive(r, n, "nothing runs, though %d jobs are left", pushed-ended)
 		ended += n
 	}
-	l.over("a", "b")
+	l.over(r)
+}
+
+// limitMutants are defects of limits, which random lives must notice.
+var limitMutants = []storetest.Mutant{
+	{"more run than a limit lets", "limit", `g.running >= g.most then return true`, `g.running > g.most then return true`},
+	{"jobs that have ended count", "exchange_finish", `slots.free(prefix, proc, e.token, e.gates)`, ``},
+	{"jobs of dead processes count", "recover", `slots.free(prefix, proc, token, had)`, ``},
+	{"a job that waits keeps its record", "limit", `call('HDEL', KEYS[1], token)`, ``},
+	{"a line for a full limit is tried again and again", "limits", `known.queued(text, function(queue) pcall_('ZREM', prefix .. 'resqued:ready:' .. queue, name) end)`, ``},
+	{"a line is no longer ready after its next job", "exchange_lines", `line.known.kept('ZADD', prefix .. 'resqued:ready:' .. queue, fmt('%.0f', us - 9e15), name)`, ``},
+	{"a line is not told that there is room", "limit", `slots.wake(prefix, known, g.name, math.max(1, room), us)`, ``},
+}
+
+// TestLimitsFindDefects runs random lives on scripts with a defect each, and wants them to fail.
+func TestLimitsFindDefects(t *testing.T) {
+	t.Parallel()
+	server := redistest.Mini(t)
+	defects := storetest.Defects{Mutants: limitMutants, Prepare: func(t *testing.T, m storetest.Mutant) func(*rapid.T) {
+		return func(r *rapid.T) {
+			f := setup(t, server)
+			require.NoError(t, storetest.Alter(f.Redis(), m[1], m[2], m[3]))
+			randomLimits(r, &limited{fixture: f})
+		}
+	}}
+	defects.Find(t)
 }

@@ -208,8 +208,8 @@ type Reserved struct {
 	EnqueuedAt time.Time
 	// Lined: the job may have waited in a line and has that line's lock. Only Exchange sets it.
 	Lined bool
-	// Passed: the job was the next in the line of a limit. Only Exchange sets it.
-	Passed bool
+	// Passed is the line of a limit of which the job was the next, or "". Only Exchange sets it.
+	Passed string
 	// Limited: the job may count under limits; see Limit, whose caller sets it.
 	Limited bool
 	// Kill is a request to end the job; only Fence sets it.

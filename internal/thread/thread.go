@@ -75,7 +75,7 @@ type Runner struct {
 	// Check, if not nil, is called right before the handler, with the class lock held. If it
 	// returns an error, the job ends with it and is not performed.
 	Check func(ctx context.Context, job *resqued.Job) error
-	// Hit carries out resqued.LimitHit; nil = it is an error.
+	// Hit carries out resqued.LimitHit and returns what the job ends with; nil = it is an error.
 	Hit func(ctx context.Context, job *resqued.Job, hit *resqued.LimitHitError) error
 	// Retries decides which failed jobs run again; nil = none.
 	Retries Retries
@@ -135,10 +135,7 @@ func (r *Runner) hit(ctx context.Context, job *resqued.Job, err error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hitTimeout)
 	defer cancel()
-	if err := r.Hit(ctx, job, hit); err != nil {
-		return err
-	}
-	return resqued.Requeue(0)
+	return r.Hit(ctx, job, hit)
 }
 
 // hitTimeout bounds how long a job whose service refuses it waits for Redis.

@@ -26,6 +26,8 @@ type Limit struct {
 	// Running jobs count under it; Most is how many may in each scope, 0 = any number.
 	Running int64 `json:"running"`
 	Most    int   `json:"most,omitempty"`
+	// Closed: none may begin.
+	Closed bool `json:"closed,omitempty"`
 	// Rate is how many may begin in a time, such as 100/1m.
 	Rate    string `json:"rate,omitempty"`
 	Waiting int64  `json:"waiting"`
@@ -151,19 +153,22 @@ func (l *Limit) apply(o *store.Override) {
 		l.Most = *o.Concurrency
 		texts = append(texts, "concurrency "+strconv.Itoa(l.Most))
 		if l.Most == 0 {
-			texts = []string{"none begins"}
+			texts, l.Closed = []string{"none begins"}, true
 		}
 	}
 	if o.Every > 0 {
 		l.Rate = rateText(o.Every)
-		texts = append(texts, fmt.Sprintf("rate %s, burst %d", l.Rate, o.Burst))
+		texts = append(texts, "rate "+l.Rate)
+	}
+	if o.Burst > 0 {
+		texts = append(texts, fmt.Sprintf("burst %d", o.Burst))
 	}
 	l.Override = strings.Join(texts, ", ") + " until " + o.Until.UTC().Format(time.RFC3339)
 }
 
 // OverrideOf returns an override, or what is wrong with its values: concurrency may be missing, and 0 lets no job begin.
 func OverrideOf(name string, concurrency *int, rate string, burst int64, until time.Time) (o store.Override, err error) {
-	o = store.Override{Name: name, Until: until, Concurrency: concurrency, Burst: max(burst, 1)}
+	o = store.Override{Name: name, Until: until, Concurrency: concurrency, Burst: burst}
 	if rate != "" {
 		if o.Every, err = jobkey.ParseRate(rate); err != nil {
 			return o, fmt.Errorf("rate %q %w", wire.Printable(rate, 40), err)

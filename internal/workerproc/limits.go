@@ -28,8 +28,9 @@ func (e *exchanger) limit(work context.Context, r *exchangeResult) {
 		job := &r.reply.Jobs[i]
 		limits, err := e.d.Limits.Of(job.Queue, job.Payload)
 		if err != nil {
-			r.refused[job.Token] = &limitedError{text: wire.Printable(err.Error(), 500)}
-		} else if len(limits) > 0 {
+			r.refused[job.Token], limits = &limitedError{text: wire.Printable(err.Error(), 500)}, nil
+		}
+		if len(limits) > 0 || job.Passed != "" { // its line waits for an answer
 			job.Limited = true
 			gated = append(gated, store.Gated{Token: job.Token, Lined: job.Lined, Passed: job.Passed, Gates: e.gates(limits)})
 			limitsOf = append(limitsOf, limits)

@@ -176,6 +176,9 @@ func (t *threads) begin(r *store.Reserved, refused error, sent time.Duration, no
 	if limit := j.rules.timeout + t.cfg.TermTimeout; j.rules.timeout > 0 && limit < tickEvery {
 		t.alarm.wake(j.begun.Add(limit)) // a tick may be too late
 	}
+	if refused != nil {
+		t.used-- // it leaves nothing in this process
+	}
 	t.jobs[r.Token] = j
 	if t.cfg.LogJobs {
 		t.log.Info("job started", jobFields(j)...)

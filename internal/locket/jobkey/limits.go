@@ -1,6 +1,7 @@
 package jobkey
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -276,7 +277,7 @@ type Closer interface {
 	CloseLimit(ctx context.Context, rule, key string, until time.Time) error
 }
 
-// NewHit returns what carries out resqued.LimitHit for a job.
+// NewHit returns what carries out resqued.LimitHit for a job. Its result is what the job ends with.
 func NewHit(limits *Limits, closer Closer) func(ctx context.Context, job *resqued.Job, hit *resqued.LimitHitError) error {
 	return func(ctx context.Context, job *resqued.Job, hit *resqued.LimitHitError) error {
 		if limits != nil {
@@ -285,7 +286,11 @@ func NewHit(limits *Limits, closer Closer) func(ctx context.Context, job *resque
 				return err
 			}
 			if i := slices.IndexFunc(of, func(l Limit) bool { return l.Name == hit.Name }); i >= 0 {
-				return closer.CloseLimit(ctx, hit.Name, of[i].Key, hit.Until)
+				after := time.Duration(0)
+				if on := of[i].OnLimit; on != resqued.LimitWait && on != resqued.LimitReplace {
+					after = time.Until(hit.Until) // its own limit would end it
+				}
+				return cmp.Or(closer.CloseLimit(ctx, hit.Name, of[i].Key, hit.Until), resqued.Requeue(max(after, 0)))
 			}
 		}
 		return fmt.Errorf("%w: LimitHit of %q: the job does not have that limit", resqued.ErrLimit, wire.Printable(hit.Name, 100))

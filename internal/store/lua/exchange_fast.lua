@@ -37,8 +37,8 @@
 --           {reasons of the stuck and parked; then why no lock can be taken, if so}, {queues whose
 --           key is not a list}, {strict queues out of step}, {queue, payload whose lock or tenant
 --           must be named, …}, how many suspects wait in the queues if this call has met any,
---           {token of a job that has waited in a line for its lock, or may have, or + and that of one
---           that has waited for a limit, …}, token, record, …};
+--           {token of a job that has waited in a line for its lock, or may have, or +, that of one
+--           that has waited for a limit, a space and the name of its line, …}, token, record, …};
 --           error RESQUEDTYPE or NOPERM: nothing was done
 -- COST      On the fast path, with c completions and j jobs taken from q queues: 3 commands;
 --           2 to 5 for all completions together, and 2 per lock that is not removed with

@@ -49,16 +49,15 @@ function locklines.next(queue, name, turn, capped)
   return gone, aside
 end
 
--- let gives jobs of a line for a limit, as many as may go. Those whose lock is held move to its line. It returns the
--- state of admit, or nil if the line is for a lock.
+-- let gives jobs of a line for a limit, as many as may go. Those whose lock is held move to its line. The line stays
+-- ready: limit decides. It returns the state of admit, or nil if the line is for a lock.
 function locklines.let(queue, name, room, capped, flags)
-  local list, most = line.known.list(queue, name), tonumber(pcall_('HGET', prefix .. 'resqued:room', name) or 1) or 1
+  local list, most, begun = line.known.list(queue, name), slots.going(prefix, proc, name, us), w
   local q = {
     queue = queue, capped = capped, locked = find(flags, 'l', 1, true), byGo = find(flags, 'k', 1, true), requests = line.asking(),
     lined = true, ends = {}, names = {}, room = room, looked = 0, moved = 0, unnamed = false, gone = 0,
   }
-  local payloads = pcall_('LRANGE', list, '0', fmt('%d', math.min(most, room, #asked - w + 1, 64) - 1))
-  local begun = w
+  local payloads = most > 0 and pcall_('LRANGE', list, '0', fmt('%d', math.min(most, room, #asked - w + 1, 64) - 1)) or {}
   for i, payload in ipairs(payloads.err and {} or payloads) do
     local before, lock = w, q.locked and nameof(queue, payload, q.byGo) or nil
     if lock == name then return nil end -- a strange name, but that of a lock
@@ -68,26 +67,29 @@ function locklines.let(queue, name, room, capped, flags)
       break
     end
     q.gone = q.gone + 1
-    if w > before then table.insert(reply[10], '+' .. asked[before][1]) end
+    if q.moved > 0 then break end
+    if w > before then table.insert(reply[10], '+' .. asked[before][1] .. ' ' .. name) end
   end
   if q.gone > 0 then
     call('LTRIM', list, fmt('%d', q.gone), '-1')
     line.known.add(queue, -q.gone)
+    slots.gone(prefix, line.known, name, most - w + begun, us)
+    -- A process that runs suspects takes some time to come.
+    if q.moved > 0 then pcall_('SET', prefix .. 'resqued:limit:hold:' .. name, '1', 'PX', '3000') end
   end
   locklines.append(queue, prefix .. 'queue:' .. queue, q.names, q.ends)
-  pcall_('HDEL', prefix .. 'resqued:room', name)
   if pcall_('EXISTS', list) == 0 then
     line.known.finish(queue, name)
-  elseif w - begun < most then
-    slots.wake(prefix, line.known, name, most - w + begun, us)
-    if q.gone > 0 and q.room > 0 and w <= #asked then more = 1 end
+  else
+    line.known.kept('ZADD', prefix .. 'resqued:ready:' .. queue, fmt('%.0f', us - 9e15), name)
+    if q.gone > 0 and q.moved == 0 and w - begun < most and q.room > 0 and w <= #asked then more = 1 end
   end
   return q
 end
 
 -- serve gives jobs of the ready lines of a queue.
 function locklines.serve(queue, room, capped, flags)
-  local moved, unnamed = 0, false
+  local moved, unnamed, tried = 0, false, {} -- lines for limits stay ready
   while room > 0 and w <= #asked and bytes < maxbytes and fence ~= false do
     if moved >= bound then -- equal jobs become suspects together, and a line may have many
       more = 1
@@ -96,10 +98,12 @@ function locklines.serve(queue, room, capped, flags)
     local most, behind = math.min(room, #asked - w + 1, 64), false
     local next = pcall_('ZPOPMIN', prefix .. 'resqued:ready:' .. queue, most)
     for i = 1, next.err and 0 or #next, 2 do
+      unnamed = unnamed or tried[next[i]]
       if room <= 0 or w > #asked or unnamed then -- a line for a limit has used the room
         call('ZADD', prefix .. 'resqued:ready:' .. queue, next[i + 1], next[i])
       else
         local q = slots.named(next[i]) and locklines.let(queue, next[i], room, capped, flags)
+        tried[next[i]] = q and 1
         if q then
           room, moved, unnamed = q.room, moved + q.moved, q.unnamed
           bounced, budget = bounced + q.looked, budget - q.looked
@@ -113,7 +117,7 @@ function locklines.serve(queue, room, capped, flags)
     if next.err or #next < 2 * most and not behind then break end
   end
   if moved > 0 then reply[9] = reply[9] + apart(prefix, queue) end
-  return room, unnamed
+  return room, unnamed == true
 end
 
 -- append appends payloads to the lines for their locks.

@@ -361,8 +361,10 @@ func Samples() []Sample {
 		{"lock", "/locks/locket:job_locks:Sync%5B42%5D", &pages.Lock{Frame: Frame("locks", oneLock.Key), Key: oneLock.Key, Lock: read(&oneLock)}},
 		{"limits", "/limits", &pages.Limits{Frame: Frame("limits", "Limits"), Rows: read([]view.Limit{
 			{Name: "stripe", Key: "acct_1042", Running: 5, Most: 5, Rate: "100/1m", Waiting: 212, Queues: []string{"billing", "refunds"}},
-			{Name: "sms", Running: 0, Most: 0, Rate: "10/1s", Waiting: 1204, Queues: []string{"notify"}, Override: "none begins until 2026-11-24T10:30:00Z"},
-			{Name: "stripe", Key: "acct_7", Running: 2, Most: 5, Rate: "100/1m"}, {Name: "all_mail", Running: 38, Most: 40}, {Name: "big", Most: 2},
+			{Name: "sms", Running: 0, Most: 0, Rate: "10/1s", Waiting: 1204, Queues: []string{"notify"}, Closed: true, Override: "none begins until 2026-11-24T10:30:00Z"},
+			{Name: "stripe", Key: "acct_7", Running: 2, Most: 5, Rate: "100/1m"},
+			{Name: "all_mail", Running: 38, Most: 40},
+			{Name: "big", Most: 2},
 		})}},
 		{"longjobs", "/longjobs", &pages.LongJobs{Frame: Frame("longjobs", "Long jobs"), Runs: read(long), Recurring: read([]view.Recurring{{Class: "SyncAccount", EveryS: 900, Subjects: 41022, Backlog: 212, Active: 8, Next: Now.Add(20 * time.Second)}}), States: tabs("/longjobs", "active", "failed", "completed"), More: true}},
 		{"longjob", "/longjobs/4f2a9c1e-77aa-4bcd-9001-aabbccddeeff", &pages.LongJob{Frame: Frame("longjobs", "Migrate"), UUID: long[0].UUID, Run: read(long[0])}},

@@ -8,7 +8,9 @@
 --   resqued:slots:<proc>         tokens → the gates of their jobs, as in held_pack: name of the line, scope
 --   resqued:limits               overrides: a rule or a gate → "<until (ms)> <concurrency> <µs per unit> <burst>",
 --                                each "-" if not overridden
---   resqued:room                 names of lines → how many of their jobs may go, if it was more than one
+--   resqued:room                 names of lines → how many of their jobs may go; after an @, when the last were given (µs)
+--   resqued:limit:full:<proc>:<gate>  the process has just found this limit full, which has scopes
+--   resqued:limit:hold:<name>    a suspect is the next of a line, and a process comes that runs only it
 --   resqued:limit:due            names of lines → when their next job may go (ms)
 --
 -- A job counts exactly as long as it has a record. All else here may be lost: before a job waits, the script looks
@@ -16,14 +18,16 @@
 --
 -- DEFINES  slots.named(name): yes or no; slots.free(prefix, proc, token, released): whether the job was counted; it appends the gates to released, as
 --          if they were locks; slots.dead(prefix, key): how many were removed whose record is gone;
---          slots.wake(prefix, known, name, room, us), slots.due(prefix, known, ms, us): no result; known has the
---          functions of line_locks; slots.probe(prefix, name): whether no job is in the way of the line
+--          slots.wake(prefix, known, name, room, us), slots.sleep(prefix, known, name, awaited), slots.due(prefix,
+--          known, ms, us): no result; known has the functions of line_locks; slots.going(prefix, proc, name, us): a
+--          number; slots.gone(prefix, known, name, left, us): no result; slots.probe(prefix, name, ms): whether no job
+--          is in the way of the line
 -- NEEDS    base, records
 -- KEYS     reads and writes those above but overrides and rates; reads in-flight records
 -- COST     free: 1 command, or 2 and 1 per gate; dead: 9, and 1 to 3 per removed job; wake: 2, and 1 per queue;
 --          due: 1, and those of wake for each of 64; probe: 1 to 10
 
-local slots = {}
+local slots = {unlikely = 20000} -- ms after which a job that runs may have lost its record unnoticed
 
 -- named reports whether the name of a line is that of a limit's.
 function slots.named(name) return find(name, '^[\1\2]') end
@@ -33,9 +37,13 @@ function slots.free(prefix, proc, token, released)
   local text = pcall_('HGET', key, token)
   if type(text) ~= 'string' then return false end
   call('HDEL', key, token)
+  local at = #released
   held_each(text, function(name, scope)
     pcall_('ZREM', prefix .. 'resqued:limit:' .. sub(name, 2) .. scope, proc .. '#' .. token)
-    released[#released + 1] = prefix .. 'locket:job_locks:' .. name
+    if scope ~= '' then pcall_('DEL', prefix .. 'resqued:limit:full:' .. proc .. ':' .. sub(name, 2)) end
+    -- Now one limit comes first, now another: each of them has jobs that wait for it.
+    local place = (tonumber(sub(token, -1)) or 0) % 2 == 0 and #released + 1 or at + 1
+    table.insert(released, place, prefix .. 'locket:job_locks:' .. name)
   end)
   return true
 end
@@ -61,6 +69,27 @@ function slots.wake(prefix, known, name, room, us)
   end)
 end
 
+function slots.sleep(prefix, known, name, text)
+  pcall_('HDEL', prefix .. 'resqued:room', name, '@' .. name)
+  known.queued(text, function(queue) pcall_('ZREM', prefix .. 'resqued:ready:' .. queue, name) end)
+end
+
+-- going returns how many jobs of a ready line may go: none while another process asks for the limits of some of them,
+-- for a second at most, or if this one has just found the limit full.
+function slots.going(prefix, proc, name, us)
+  local room = pcall_('HMGET', prefix .. 'resqued:room', name, '@' .. name)
+  local n, last = tonumber(room[1] or 1) or 1, tonumber(room[2] or 0) or 0
+  if byte(name) == 2 then return pcall_('EXISTS', prefix .. 'resqued:limit:full:' .. proc .. ':' .. sub(name, 2)) == 1 and 0 or 1 end
+  if pcall_('EXISTS', prefix .. 'resqued:limit:hold:' .. name) == 1 then return 0 end
+  if n > 0 then return n end
+  return us - last < 1000000 and 0 or 1
+end
+
+-- gone notes that jobs of a line were given.
+function slots.gone(prefix, known, name, left, us)
+  known.kept('HSET', prefix .. 'resqued:room', name, fmt('%d', math.max(0, left)), '@' .. name, fmt('%.0f', us))
+end
+
 function slots.due(prefix, known, ms, us)
   local key = prefix .. 'resqued:limit:due'
   local names = known.kept('ZRANGEBYSCORE', key, '-inf', fmt('%.0f', ms), 'LIMIT', '0', '64')
@@ -70,9 +99,11 @@ function slots.due(prefix, known, ms, us)
   end
 end
 
-function slots.probe(prefix, name)
+function slots.probe(prefix, name, ms)
   if pcall_('ZSCORE', prefix .. 'resqued:limit:due', name) then return false end
   if byte(name) == 2 then return true end
   local key = prefix .. 'resqued:limit:' .. sub(name, 2)
-  return pcall_('ZCARD', key) == 0 or slots.dead(prefix, key) > 0
+  local first = pcall_('ZRANGE', key, '0', '0', 'WITHSCORES')
+  if first.err or #first == 0 then return true end
+  return tonumber(first[2]) < ms - slots.unlikely and slots.dead(prefix, key) > 0
 end

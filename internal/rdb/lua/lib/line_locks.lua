@@ -102,7 +102,7 @@ local function linelocks(prefix)
       -- As in held: a lock without its record is not in the way.
       local p, t = match(values[i] or '', '^resqued:(.*)#([^#]*)$')
       if slots.named(names[i]) then
-        if slots.probe(prefix, names[i]) then free(i) end
+        if slots.probe(prefix, names[i], math.floor(us / 1000)) then free(i) end
       elseif p then
         local h = holders[p] or {tokens = {}, at = {}}
         holders[p], h.tokens[#h.tokens + 1], h.at[#h.at + 1] = h, t, i

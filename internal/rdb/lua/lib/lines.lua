@@ -134,7 +134,10 @@ local function lines(prefix)
     local rest = others(queue, name)
     if rest == '' then
       pcall_('HDEL', awaited, name)
-      if find(name, '^[\1\2]') then pcall_('SREM', gates, name) end
+      if find(name, '^[\1\2]') then
+        pcall_('SREM', gates, name)
+        pcall_('HDEL', prefix .. 'resqued:room', name, '@' .. name)
+      end
     else
       pcall_('HSET', awaited, name, rest)
     end
