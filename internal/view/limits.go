@@ -110,9 +110,10 @@ func Limits(ctx context.Context, s *store.Store) ([]Limit, error) {
 		if json.Unmarshal([]byte(l.Rule), &rule) == nil {
 			l.Most, l.Rate = rule.Concurrency, rule.Rate
 		}
-		for _, gate := range []string{name, name + ":" + key} {
+		for _, gate := range []string{name + ":" + key, name} { // the first counts
 			if o, ok := over[gate]; ok {
 				l.apply(&o)
+				break
 			}
 		}
 		_, l.Key, _ = strings.Cut(shownGate(ctx, name+":"+key), ":")
