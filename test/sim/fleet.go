@@ -60,6 +60,9 @@ type world struct {
 	}
 	// The daemons have lines; the tenants of the queue high take turns; the queue once is unique.
 	lined, fair, unique bool
+	// At most that many jobs of a class run at once; 0 = any number.
+	most   int
+	limits workerproc.Limits
 
 	alter func(c *rdb.Client) error
 }

@@ -13,6 +13,7 @@ import (
 // ledger knows outside of Redis what was pushed, and what the code of jobs has seen. It is the judge of safety:
 //
 //	alone      two runs of equal jobs never overlap (job locks)
+//	limited    no more jobs of a class run at once than its limit lets
 //	at most    a job of a class with at_most_once never begins twice
 //	once
 //	known      nothing runs that was not pushed
@@ -21,6 +22,7 @@ type ledger struct {
 	mu     sync.Mutex
 	began  time.Time
 	jobs   map[string]*account // by class and arguments
+	most   int                 // jobs of a class that may run at once; 0 = any number
 	errors []string
 	trace  []string
 }
@@ -95,6 +97,9 @@ func (l *ledger) start(p *process, job *resqued.Job) *run {
 	for other := range a.live {
 		l.wrongLocked("alone: %s runs in %s and in %s at once", key, other.p.name, p.name)
 	}
+	if n := l.runningLocked(job.Class); l.most > 0 && n >= l.most {
+		l.wrongLocked("limited: %s begins in %s while %d of its class run", key, p.name, n)
+	}
 	a.starts++
 	if a.starts > a.pushed && job.Class == "Once" {
 		l.wrongLocked("at most once: %s began %d times and was pushed %d times", key, a.starts, a.pushed)
@@ -107,6 +112,15 @@ func (l *ledger) start(p *process, job *resqued.Job) *run {
 	}
 	a.live[r] = true
 	return r
+}
+
+func (l *ledger) runningLocked(class string) (n int) {
+	for key, a := range l.jobs {
+		if strings.HasPrefix(key, class+"[") {
+			n += len(a.live)
+		}
+	}
+	return n
 }
 
 func (r *run) end(done bool) {

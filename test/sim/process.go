@@ -52,7 +52,8 @@ func (d *daemon) spawn(name string) (*process, error) {
 	cfg := d.worker
 	cfg.PID = p.pid
 	wp, err := workerproc.New(cfg, workerproc.Deps{
-		Store: s, Conn: (*workerEnd)(p), Handlers: w.classes, Stats: noStats{}, Signals: make(chan os.Signal), Tenants: tenants{}, Log: zap.NewNop(), SetTitle: func(string) {},
+		Limits: w.limits,
+		Store:  s, Conn: (*workerEnd)(p), Handlers: w.classes, Stats: noStats{}, Signals: make(chan os.Signal), Tenants: tenants{}, Log: zap.NewNop(), SetTitle: func(string) {},
 		Runner: &thread.Runner{Performer: performer{p}, Describe: func(err error) (string, string, []string) { return "Error", err.Error(), nil }},
 		Exit:   func() { p.die(proc.Exit{Code: 1}) },
 	})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
+	"github.com/resqued/resqued/internal/locket/jobkey"
 	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/store"
 )
@@ -49,7 +50,17 @@ func Run(seed uint64, o Options) Result {
 	defer m.Close()
 	w := &world{redis: m, alter: o.Alter, lined: rnd.IntN(4) > 0, unique: rnd.IntN(3) == 0}
 	w.fair = w.lined && rnd.IntN(3) == 0
-	w.ledger = &ledger{began: time.Now(), jobs: map[string]*account{}}
+	w.most = int(seed % 3) //nolint:gosec // small
+	w.ledger = &ledger{began: time.Now(), jobs: map[string]*account{}, most: w.most}
+	if w.most > 0 {
+		limits, err := jobkey.NewLimits(jobkey.LimitsConfig{Rules: map[string]jobkey.LimitRule{
+			"class": {Queues: []string{"*"}, Key: "{{class}}", Concurrency: w.most},
+		}})
+		if err != nil {
+			return w.result(seed, err)
+		}
+		w.limits = limits
+	}
 	user, err := w.open(newLink(m, nil))
 	if err != nil {
 		return w.result(seed, err)
@@ -66,7 +77,7 @@ func Run(seed uint64, o Options) Result {
 			return w.result(seed, err)
 		}
 	}
-	w.ledger.note("seed %d: %d hosts, lines %t, fair %t, unique %t", seed, len(w.hosts), w.lined, w.fair, w.unique)
+	w.ledger.note("seed %d: %d hosts, lines %t, fair %t, unique %t, %d of a class", seed, len(w.hosts), w.lined, w.fair, w.unique, w.most)
 	w.weather(seed, o.Without)
 	err = w.calm()
 	w.running.Wait()
@@ -307,6 +318,7 @@ func (w *world) left(ctx context.Context) (left []string, err error) {
 		for _, begin := range []string{
 			"queue:", "locket:", "delayed", "timestamps:", "pause:", "resqued:inflight:", "resqued:line", "resqued:ready:", "resqued:awaited", "resqued:asks:",
 			"resqued:blocked:", "resqued:open:", "resqued:suspects", "resqued:deaths", "resqued:died", "resqued:parked", "resqued:parking", "resqued:delayed", "resqued:request:",
+			"resqued:slots:", "resqued:limit:", "resqued:room", "resqued:gates",
 		} {
 			if strings.HasPrefix(name, begin) {
 				left = append(left, name)
