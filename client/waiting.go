@@ -31,7 +31,9 @@ type WaitingJob struct {
 	EnqueuedAt time.Time
 	// LongJob is the id of the long job's run of which this is a slice; empty = none.
 	LongJob string
-	Payload []byte
+	// WaitsFor is the lock, the limit or the turn for which the job waits in a line; empty = for a thread.
+	WaitsFor string
+	Payload  []byte
 }
 
 // WaitingReport counts what happened to the jobs that a filter selected.
@@ -66,7 +68,7 @@ func (c *Client) FindWaiting(ctx context.Context, queue string, f Filter, most i
 		return 0, err
 	}
 	n := 0
-	err = c.store.ScanQueue(ctx, queue, func(index int64, payload []byte) bool {
+	err = c.store.ScanQueue(ctx, queue, func(index int64, payload []byte, waits string) bool {
 		if most > 0 && index >= most {
 			return false
 		}
@@ -80,7 +82,7 @@ func (c *Client) FindWaiting(ctx context.Context, queue string, f Filter, most i
 		}
 		job := WaitingJob{
 			Queue: queue, Position: index + 1, ID: e.ID, Class: e.Class, Args: e.Args, Wrappers: e.Wrappers, Invalid: invalid, EnqueuedAt: e.EnqueuedAt,
-			Payload: payload,
+			Payload: payload, WaitsFor: waits,
 		}
 		if job.ID == "" {
 			job.ID = filter.Digest(payload)[:12]
@@ -206,7 +208,7 @@ func (c *Client) MoveWaiting(ctx context.Context, from, to string, f Filter, o M
 	if o.Head && f.Limit > 0 {
 		// The move starts at the tail, but Limit means the first jobs.
 		all := int64(0)
-		if err := c.store.ScanQueue(ctx, from, func(_ int64, payload []byte) bool {
+		if err := c.store.ScanQueue(ctx, from, func(_ int64, payload []byte, _ string) bool {
 			if _, ok := r.Pick(payload); ok {
 				all++
 			}

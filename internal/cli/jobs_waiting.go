@@ -45,8 +45,10 @@ type waitingView struct {
 	// EnqueuedAt is null if unknown.
 	EnqueuedAt *time.Time `json:"enqueued_at"`
 	LongJob    string     `json:"long_job,omitempty"`
-	Invalid    string     `json:"invalid,omitempty"`
-	Payload    string     `json:"payload,omitempty"`
+	// WaitsFor is the lock, limit or turn for which it waits in a line; without its key if arguments are hidden.
+	WaitsFor string `json:"waits_for,omitempty"`
+	Invalid  string `json:"invalid,omitempty"`
+	Payload  string `json:"payload,omitempty"`
 }
 
 func (a *cli) jobsFindCommand() *cobra.Command {
@@ -74,7 +76,7 @@ alone after their process died.`,
 }
 
 func waitingListing() *listing {
-	l := newListing("QUEUE, >POSITION, ID, CLASS, ARGS, +>AGE")
+	l := newListing("QUEUE, >POSITION, ID, CLASS, ARGS, +WAITS FOR, +>AGE")
 	l.columns[2].least = view.ShortID
 	return l
 }
@@ -136,8 +138,11 @@ func addWaiting(l *listing, rules *redact.Rules, j client.WaitingJob, now time.T
 		at := j.EnqueuedAt.UTC()
 		v.EnqueuedAt = &at
 	}
+	if v.WaitsFor = j.WaitsFor; rules.Any() { // keys are made of arguments
+		v.WaitsFor, _, _ = strings.Cut(strings.Replace(j.WaitsFor, "lock ", "lock:", 1), ":")
+	}
 	if payloads {
 		v.Payload = rules.Payload(j.Payload)
 	}
-	l.add(j.ID, v, j.Queue, strconv.FormatInt(j.Position, 10), j.ID, class, args, view.Since(j.EnqueuedAt, now))
+	l.add(j.ID, v, j.Queue, strconv.FormatInt(j.Position, 10), j.ID, class, args, wire.Printable(v.WaitsFor, 200), view.Since(j.EnqueuedAt, now))
 }

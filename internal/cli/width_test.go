@@ -43,7 +43,7 @@ func TestNarrowTerminalsLeaveIDs(t *testing.T) {
 	t.Parallel()
 	a := &output{width: 60, flags: outputFlags{output: outTable}}
 	l := waitingListing()
-	l.add("", nil, "a_queue_with_quite_a_long_name", "1", "0af6af819782", "Shop::Orders::SendMail", `["some","arguments"]`, "")
+	l.add("", nil, "a_queue_with_quite_a_long_name", "1", "0af6af819782", "Shop::Orders::SendMail", `["some","arguments"]`, "", "")
 	require.Contains(t, a.table(l), " 0af6af819782 ")
 }
 

@@ -490,7 +490,7 @@ func randomLimits(r *rapid.T, l *limited) {
 
 // limitMutants are defects of limits, which random lives must notice.
 var limitMutants = []storetest.Mutant{
-	{"more run than a limit lets", "limit", `g.running >= g.most then return true`, `g.running > g.most then return true`},
+	{"more run than a limit lets", "limit", `g.running >= g.most then return`, `g.running > g.most then return`},
 	{"jobs that have ended count", "exchange_finish", `slots.free(prefix, proc, e.token, e.gates)`, ``},
 	{"jobs of dead processes count", "recover", `slots.free(prefix, proc, token, had)`, ``},
 	{"a job that waits keeps its record", "limit", `call('HDEL', KEYS[1], token)`, ``},

@@ -84,6 +84,21 @@ type place struct {
 	line string
 }
 
+// waits returns what the jobs of a place wait for, "" for the queue itself.
+func (p place) waits() string {
+	kind, name := p.line[:min(1, len(p.line))], p.line[min(1, len(p.line)):]
+	gate := limitOf(name)
+	switch {
+	case kind == "":
+		return ""
+	case kind == "t":
+		return "turn of its tenant"
+	case gate != "":
+		return "limit " + strings.TrimSuffix(gate, ":")
+	}
+	return "lock " + keyJobLocks + name
+}
+
 // eachPlace visits the lists in which jobs of a queue wait, in the order in which jobs pass through them: the queue,
 // its tenants' lines, the lines for locks. It lists each kind after visiting the one before, so it meets each job
 // that waits all the time, even if a worker moves it into a line.

@@ -26,7 +26,7 @@ func TestWalksWhileLinesFill(t *testing.T) {
 				require.NoError(f.t, err)
 			},
 			"scan": func(f *fixture, look func([]byte) bool) {
-				require.NoError(f.t, f.ScanQueue(f.t.Context(), "q", func(_ int64, payload []byte) bool {
+				require.NoError(f.t, f.ScanQueue(f.t.Context(), "q", func(_ int64, payload []byte, _ string) bool {
 					look(payload)
 					return true
 				}))
@@ -72,7 +72,7 @@ func TestWalksWhileLinesFill(t *testing.T) {
 						}
 						return
 					}
-					require.NoError(t, f.ScanQueue(t.Context(), "q", func(_ int64, payload []byte) bool {
+					require.NoError(t, f.ScanQueue(t.Context(), "q", func(_ int64, payload []byte, _ string) bool {
 						require.NotEqual(t, byte('1'), payload[len(payload)-2], string(payload))
 						return true
 					}))
@@ -99,7 +99,7 @@ func TestWalkAmongEquals(t *testing.T) {
 		storetest.Must(t, f.redis.RPush(ctx, key, payloads...).Err())
 		seen, looks := map[string]bool{}, 0
 		every, taken, pushed := rapid.IntRange(20, 400).Draw(t, "looks"), rapid.IntRange(1, 250).Draw(t, "taken"), rapid.IntRange(1, 20).Draw(t, "pushed")
-		storetest.Must(t, f.ScanQueue(ctx, "q", func(_ int64, payload []byte) bool {
+		storetest.Must(t, f.ScanQueue(ctx, "q", func(_ int64, payload []byte, _ string) bool {
 			seen[string(payload)] = true
 			if looks++; looks%every == 0 && looks < 3*len(payloads) {
 				f.redis.LPopCount(ctx, key, taken)

@@ -23,8 +23,9 @@ var errSeen = errors.New("seen enough")
 
 // ScanQueue iterates over the payloads that wait in a queue from its head, then over those in its lines, in
 // parts of bounded size, until look returns false. Other processes may push, take and move jobs into lines: a
-// job that waits all the time is seen, perhaps twice, with its index when it was read.
-func (s *Store) ScanQueue(ctx context.Context, queue string, look func(index int64, payload []byte) bool) error {
+// job that waits all the time is seen, perhaps twice, with its index when it was read. waits is what it waits for, if
+// it is in a line.
+func (s *Store) ScanQueue(ctx context.Context, queue string, look func(index int64, payload []byte, waits string) bool) error {
 	before := int64(0)
 	err := s.eachPlace(ctx, queue, func(p place) error {
 		w := s.walk(p.key)
@@ -38,7 +39,7 @@ func (s *Store) ScanQueue(ctx context.Context, queue string, look func(index int
 				return nil
 			}
 			for i, payload := range page {
-				if !look(before+from+int64(i), []byte(payload)) {
+				if !look(before+from+int64(i), []byte(payload), p.waits()) {
 					return errSeen
 				}
 			}

@@ -96,7 +96,7 @@ func (s *Store) life(ctx context.Context, others []rdb.Part) {
 	_, _ = s.Poll(ctx, PollRequest{All: true, Share: time.Second})
 	exchange(plain, SetApart, nil, "1", "2", "3", "6")
 	exchange(unique, SetApart, nil, "4")
-	_, _, _ = s.Limit(ctx, proc, []Gated{{Token: "1", Gates: []Gate{{Rule: "probe", Concurrency: 1, Every: time.Second, Burst: 1, Cost: 1}}}})
+	_, _, _ = s.Limit(ctx, proc, []Gated{{Token: "1", Gates: []Gate{{Rule: "probe", Concurrency: 1, Cost: 1}}}})
 	_ = s.CloseLimit(ctx, "probe", "", time.UnixMilli(1))
 	held := HeldLock{Proc: proc, Token: "1", Key: lock, Timeout: time.Minute}
 	_, _ = s.AcquireLock(ctx, AcquireRequest{HeldLock: held, Loner: true, Queue: plain.Name, Payload: payload("1")})
@@ -174,7 +174,7 @@ func remains(namespace string) []string {
 		"locket:job_locks:Probe[4]", probeCount, rdb.KeyMeta, "resqued:fence", keyLined, keyAwaited, keyTurned, keyOtherWorkers, keyOtherWorkers + ":next", keyOtherWorkers + ":turn", "resqued:deaths", "resqued:deaths:plain", "resqued:died:plain", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain", "resqued:suspects:unique", "resqued:deaths:unique", "resqued:died:unique", keyRelock, keyParking, "resqued:mover", keyEmpty, keyPruned, keyPruned + ":look", "resqued:sweeper",
 		keyCron, keyShown, keyLastEnqueued, namespace + ":resque_scheduler_master_lock",
 		keyMoved, keyMoving, keyMovingJobs + "plain",
-		rdb.KeyInflight + "probe", "resqued:proc:probe", "resqued:held:probe", "resqued:kills:probe", "resqued:killed:probe", keyMaster + "probe", keyOrders + "probe", keySlots + "probe", keyLimit + "probe:", "resqued:rate:probe:", keyClosed, keyOrdered + "probe", keyAsked + "probe",
+		rdb.KeyInflight + "probe", "resqued:proc:probe", "resqued:held:probe", "resqued:kills:probe", "resqued:killed:probe", keyMaster + "probe", keyOrders + "probe", keySlots + "probe", keyLimit + "probe:", keyClosed, keyOrdered + "probe", keyAsked + "probe",
 	}
 	for _, queue := range []string{"plain", "unique"} {
 		for _, n := range []string{"1", "2", "3", "4", "5", "6"} {

@@ -56,6 +56,7 @@ var reloadable = map[string][2]string{
 	"job_lock_duration":    {"35", "20"},
 	"job_lock_key":         {"class-args", "payload"},
 	"lines":                {"auto", "off"},
+	"limits":               {"{two: {queues: [u], concurrency: 2}}", "{two: {queues: [u], concurrency: 3}}"},
 	"fair":                 {"{old: '{{args.0}}'}", "{new: '{{args.0}}'}"},
 	"on_lock_lost":         {"fail", "requeue"},
 	"unique_queues":        {"[u]", "[v]"},
