@@ -361,6 +361,9 @@ func TestLimits(t *testing.T) {
 			require.Less(t, runs, 40.0)
 		})
 		t.Run("random lives", func(t *testing.T) {
+			if server.Mini != nil {
+				t.Skip("TestLimitsFindDefects uses it, and simulations do")
+			}
 			rapid.Check(t, func(r *rapid.T) { randomLimits(r, &limited{fixture: setup(t, server)}) })
 		})
 	})

@@ -62,7 +62,13 @@ func TestLimits(t *testing.T) {
 				}
 			}
 			require.Len(t, ended, total)
-			require.Equal(t, map[string]int{"all": 5, "key 0": 2, "key 1": 2, "key 2": 2, "key 3": 2, "key 4": 2}, most)
+			for what, n := range most {
+				limit := 2
+				if what == "all" {
+					limit = 5
+				}
+				require.LessOrEqual(t, n, limit, what)
+			}
 		})
 	}
 }
