@@ -317,6 +317,17 @@ func TestLimits(t *testing.T) {
 			require.NoError(t, err)
 			require.EqualValues(t, 1, n)
 		})
+		t.Run("a job that cannot wait is not lost", func(t *testing.T) {
+			l := by(t, two)
+			l.push("q", series("A", 0, 3)...)
+			require.NoError(t, l.redis.Set(t.Context(), l.key("resqued:line:1:q:\x01two:"), "x", 0).Err())
+			l.take("p1", 9, nil, plain("q")...)
+			require.Equal(t, series("A", 2, 3), payloads(l.ends))
+			l.pushUnique("u", series("A", 3, 4)...)
+			require.NoError(t, l.redis.Set(t.Context(), l.key("resqued:delayed"), "x", 0).Err())
+			l.take("p1", 9, nil, store.Queue{Name: "u", Unique: true})
+			require.Equal(t, series("A", 3, 4), payloads(l.ends))
+		})
 		t.Run("with locks", func(t *testing.T) {
 			l := by(t, store.Gate{Rule: "three", Concurrency: 3, Cost: 1})
 			l.push("q", append(lockmates("A", 4), series("B", 0, 4)...)...)

@@ -298,12 +298,12 @@ func (s *sampler) read(ctx context.Context, v Sample) Sample {
 	v.Stats.TakeSome(stats, stats != nil, err)
 	if time.Since(v.Totals.At) >= totalsEvery {
 		v.Totals.Take(view.Totals(ctx, s.o.Store))
+		v.Limits.Take(s.readLimits(ctx))
 		v.Long.Take(longstore.New(s.o.Store.Redis()).Statuses(ctx, countedRuns))
 		if v.Totals.Err == nil && snap != nil {
 			s.trends.AddRuns(v.Totals.At, runsByQueue(v.Totals.Data))
 		}
 	}
-	v.Limits.Take(s.readLimits(ctx))
 	v.Ends.Take(v.Ends.Data.further(ctx, over))
 	if time.Since(v.Findings.At) >= checkEvery || v.Findings.Err != nil {
 		v.Server.Take(s.o.Store.Server(ctx))

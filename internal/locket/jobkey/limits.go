@@ -237,27 +237,18 @@ func NewLimits(cfg LimitsConfig) (*Limits, error) {
 	return l, nil
 }
 
-// Rules returns the rules' common values, sorted by name, with empty keys.
-func (l *Limits) Rules() (rules []Limit) {
-	if l == nil {
-		return nil
-	}
-	for _, r := range l.rules {
-		rules = append(rules, r.Limit)
-	}
-	slices.SortFunc(rules, func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
-	return rules
-}
-
 // Of returns the limits of a payload of a queue, in order of their names. The error is why the job must fail: a key or a
 // cost cannot be computed, or the cost is above the burst. A payload that is not a job has none.
 func (l *Limits) Of(queue string, payload []byte) (limits []Limit, err error) {
+	if !slices.ContainsFunc(l.rules, func(rule *limitRule) bool { return rule.works(queue) }) {
+		return nil, nil
+	}
 	env, parsed := wire.Parse(payload, 0)
 	if parsed != nil { // the job will fail without running
 		return nil, nil
 	}
 	for _, rule := range l.rules {
-		if len(rule.queues) > 0 && !selector.MatchAny(rule.queues, queue) || len(rule.classes) > 0 && !rule.covers(&env) {
+		if !rule.works(queue) || len(rule.classes) > 0 && !rule.covers(&env) {
 			continue
 		}
 		limit := rule.Limit
@@ -295,6 +286,11 @@ func NewHit(limits *Limits, closer Closer) func(ctx context.Context, job *resque
 		}
 		return fmt.Errorf("%w: LimitHit of %q: the job does not have that limit", resqued.ErrLimit, wire.Printable(hit.Name, 100))
 	}
+}
+
+// works reports whether a rule may be for jobs of a queue.
+func (l *limitRule) works(queue string) bool {
+	return len(l.queues) == 0 || selector.MatchAny(l.queues, queue)
 }
 
 // covers reports whether a rule is for one of the names of a job's class.

@@ -108,13 +108,15 @@ end
 
 -- line puts jobs at an end of the line of a limit.
 local function line(g, queue, command, payloads)
-  local n = pcall_(command, known.list(queue, g.name), unpack(payloads))
-  if type(n) ~= 'number' then
-    call('RPUSH', prefix .. 'queue:' .. queue, unpack(payloads)) -- the key is not a list
-    return
-  end
+  local n = call(command, known.list(queue, g.name), unpack(payloads))
   if n == #payloads then known.begin(queue, g.name, ms) end
   known.add(queue, #payloads)
+end
+
+-- stuck returns which key has a type that does not let a job wait, or nil; the process then ends the job.
+local function stuck(g, record)
+  if record.start ~= '-' then return delayobstacle(prefix, record.queue, true, ms + 1000) end
+  return notlist(known.list(record.queue, g.name))
 end
 
 -- wait puts a job that was taken in the line of a limit, first if it was the next there.
@@ -172,6 +174,8 @@ local function judge(token, record, from, list)
         throttled[g.rule] = (throttled[g.rule] or 0) + 1
         return fmt('e %d %d', i, full == 'r' and math.max(0, at - ms) or -1)
       end
+    elseif (full or waiting > 0) and stuck(g, record) then
+      return fmt('e %d -1', i)
     elseif full or waiting > 0 then
       if full == 'c' and l.action == 'p' and g.most > 0 and not passed then takeover(g) end
       throttled[g.rule] = (throttled[g.rule] or 0) + (passed and 0 or 1)

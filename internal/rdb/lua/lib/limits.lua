@@ -16,8 +16,8 @@
 -- A job counts exactly as long as it has a record. All else here may be lost: before a job waits, the script looks
 -- for the records of the jobs that run, and polls probe lines.
 --
--- DEFINES  slots.named(name): yes or no; slots.free(prefix, proc, token, released): whether the job was counted; it appends the gates to released, as
---          if they were locks; slots.dead(prefix, key): how many were removed whose record is gone;
+-- DEFINES  slots.named(name): yes or no; slots.free(prefix, proc, token, released): no result; it appends the gates to released, as if they
+--          were locks; slots.dead(prefix, key): how many were removed whose record is gone;
 --          slots.wake(prefix, known, name, room, us), slots.sleep(prefix, known, name, awaited), slots.due(prefix,
 --          known, ms, us): no result; known has the functions of line_locks; slots.going(prefix, proc, name, us): a
 --          number; slots.gone(prefix, known, name, left, us): no result; slots.probe(prefix, name, ms): whether no job
@@ -35,7 +35,7 @@ function slots.named(name) return find(name, '^[\1\2]') end
 function slots.free(prefix, proc, token, released)
   local key = prefix .. 'resqued:slots:' .. proc
   local text = pcall_('HGET', key, token)
-  if type(text) ~= 'string' then return false end
+  if type(text) ~= 'string' then return end
   call('HDEL', key, token)
   local at = #released
   held_each(text, function(name, scope)
@@ -45,7 +45,6 @@ function slots.free(prefix, proc, token, released)
     local place = (tonumber(sub(token, -1)) or 0) % 2 == 0 and #released + 1 or at + 1
     table.insert(released, place, prefix .. 'locket:job_locks:' .. name)
   end)
-  return true
 end
 
 function slots.dead(prefix, key)
