@@ -93,6 +93,9 @@ func launchResqued(t *target, sp *spec) (*child, error) {
 	} else {
 		text += "waker: off\n"
 	}
+	if s.Limited {
+		text += "limits:\n  most: {classes: [" + job.Class + "], concurrency: 1000}\n"
+	}
 	if s.Command {
 		text += "handlers:\n  " + job.Class + ": {command: [/bin/true]}\n"
 	}

@@ -32,6 +32,7 @@ type scenario struct {
 	Depth       int           // at least this many jobs wait
 	Locked      bool          // every second waiting job is locked by another process
 	OneLock     bool          // all jobs have the same lock
+	Limited     bool          // all jobs count under a limit that is never reached
 	Command     bool          // jobs are external programs
 	Runner      bool          // jobs are performed by Ruby, in runners
 	// RunnerThreads is how many jobs one runner performs at a time, RunnerJobs after how many
@@ -129,6 +130,7 @@ func scenarios() []scenario {
 		drain("locked-half", "every other job locked by others, 50 threads", scenario{Locked: true, Short: true}),
 		drain("sleep-5ms", "5 ms jobs, 1 thread", scenario{Sleep: 5 * time.Millisecond, Threads: 1}),
 		drain("lock-one", "5 ms jobs behind one lock, 8 threads", scenario{Sleep: 5 * time.Millisecond, Threads: 8, OneLock: true}),
+		drain("limit", "no-op jobs, 50 threads, a limit that is not reached", scenario{Limited: true}),
 		drain("command", "command handlers (/bin/true), 10 threads", scenario{Command: true, Threads: 10, Short: true}),
 		scenario{Name: "enqueue-1", Title: "enqueue one by one, 1 goroutine", Kind: kindEnqueue, Goroutines: 1, Queues: 1, Short: true},
 		scenario{Name: "enqueue-10", Title: "enqueue one by one, 10 goroutines", Kind: kindEnqueue, Goroutines: 10, Queues: 1, Short: true},

@@ -59,6 +59,10 @@ func goals() []goal {
 		{title: "JOBS_PER_FORK 100, of no recycling (2 × 5 threads)", figure: within("recycle-2x5-100", "recycle-2x5-0"), limit: 0.8, percent: true},
 		{title: "JOBS_PER_FORK 1,000, of no recycling (1 × 50 threads)", figure: within("recycle-1x50-1000", "recycle-1x50-0"), limit: 0.95, percent: true},
 		{title: "10⁷ waiting jobs, of the base rate", figure: within("depth-1e7", "noop-50"), limit: 0.9, percent: true},
+		{title: "a limit that is not reached, of the base rate", figure: within("limit", "noop-50"), limit: 0.7, percent: true},
+		{title: "its server CPU per job, of the base", limit: 1.4, atMost: true, figure: func(r *report) float64 {
+			return r.ratio("limit", "resqued", "noop-50", "resqued", serverCPU).Median
+		}},
 		{title: "1,000 queues with jobs, of the base rate", figure: within("queues-1000", "noop-50"), limit: 0.5, percent: true},
 		{title: "1,000 queues, jobs in the last, of the base rate", figure: within("queues-1000-last", "noop-50"), limit: 0.5, percent: true},
 		{title: "enqueue, 1 goroutine, over asynq", figure: over("enqueue-1", "asynq"), limit: 1},

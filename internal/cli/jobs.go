@@ -21,7 +21,7 @@ const jobLimit = 1000
 func (a *cli) jobsCommand() *cobra.Command {
 	var o filterFlags
 	show := a.command(verb{
-		use: "show ID…", kind: shows, short: "show running jobs in full", args: a.some("which job?", "jobs"), names: runNames, run: showJobs,
+		use: "show ID…", kind: shows, short: "show running jobs, or else waiting ones, in full", args: a.some("which job?", "jobs"), names: runNames, run: showJobs,
 	})
 	return a.lists(verb{
 		use: "jobs", kind: shows, short: "list or kill running jobs; find, move or remove waiting ones",
@@ -133,6 +133,12 @@ func showJobs(ctx context.Context, s *session, names []string) error {
 	all, err := view.Jobs(ctx, s)
 	if err != nil {
 		return err
+	}
+	if _, err := view.FindJobs(all, names); err != nil {
+		if missing, ok := errors.AsType[*view.NotFoundError](err); ok {
+			missing.Kind = "running or waiting job"
+			return showWaiting(ctx, s, names, s.lookup(missing, "jobs"))
+		}
 	}
 	views, err := pickJobs(s, all, names)
 	if err != nil {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -125,6 +126,51 @@ func findWaiting(ctx context.Context, s *session, o filterFlags, payloads bool) 
 		s.note("none of %s that wait", plural(int(total), "job"))
 	}
 	return nil
+}
+
+// showWaiting shows the jobs of these names if all of them wait; otherwise it returns unknown.
+func showWaiting(ctx context.Context, s *session, names []string, unknown error) error {
+	queues, err := s.QueueList(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	l, rules, now := waitingListing(), redact.From(ctx), time.Now()
+	for _, name := range names {
+		before := len(l.items)
+		for _, q := range queues {
+			_, err := s.jobs.FindWaiting(ctx, q.Name, client.Filter{IDs: []string{name}}, 0, func(j client.WaitingJob) bool {
+				addWaiting(l, rules, j, now, true)
+				return true
+			})
+			if err != nil {
+				return interrupted(ctx, err)
+			}
+		}
+		if len(l.items) == before {
+			return unknown
+		}
+	}
+	views := make([]*waitingView, len(l.items))
+	for i, v := range l.items {
+		views[i], _ = v.(*waitingView)
+	}
+	return showEach(s.output, l, views, func(v *waitingView) string {
+		d := details{at: 10}
+		d.line("id", v.ID)
+		d.line("class", v.Class)
+		d.line("args", string(v.Args))
+		d.line("queue", v.Queue)
+		d.line("position", strconv.FormatInt(v.Position, 10))
+		d.line("waits for", cmp.Or(v.WaitsFor, "a thread"))
+		if v.EnqueuedAt != nil {
+			d.line("enqueued", v.EnqueuedAt.Format(time.RFC3339)+" ("+view.Since(*v.EnqueuedAt, now)+" ago)")
+		}
+		d.line("invalid", v.Invalid)
+		d.line("payload", v.Payload)
+		return d.String()
+	})
 }
 
 func addWaiting(l *listing, rules *redact.Rules, j client.WaitingJob, now time.Time, payloads bool) {

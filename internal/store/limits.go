@@ -67,6 +67,8 @@ type Gated struct {
 type Admission struct {
 	// Begins: the job counts under all of its limits and may begin.
 	Begins bool
+	// Counts: it counts under a concurrency.
+	Counts bool
 	// Waits: it is no longer the process's, and waits for Gate.
 	Waits bool
 	// Replaced: a newer job waits that replaces it.
@@ -113,7 +115,7 @@ func (s *Store) Limit(ctx context.Context, proc string, jobs []Gated) (out []Adm
 		kind, rest, _ := strings.Cut(list.Text(i+1), " ")
 		gate, after, _ := strings.Cut(rest, " ")
 		n, _ := strconv.Atoi(gate)
-		a := Admission{Begins: kind == "+", Waits: kind == "-" || kind == "w", Replaced: kind == "n", Gate: max(n-1, 0), After: -1}
+		a := Admission{Begins: strings.HasPrefix(kind, "+"), Counts: kind == "+c", Waits: kind == "-" || kind == "w", Replaced: kind == "n", Gate: max(n-1, 0), After: -1}
 		if ms, err := strconv.ParseInt(after, 10, 64); err == nil && ms >= 0 {
 			a.After = time.Duration(ms) * time.Millisecond
 		}

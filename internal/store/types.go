@@ -212,6 +212,8 @@ type Reserved struct {
 	Passed string
 	// Limited: the job may count under limits; see Limit, whose caller sets it.
 	Limited bool
+	// Counts: it counts under the concurrency of a limit; see Admission.
+	Counts bool
 	// Kill is a request to end the job; only Fence sets it.
 	Kill *KillRequest
 }

@@ -114,7 +114,10 @@ func drainOver(limit time.Duration, again bool) error {
 	return &limitError{text: fmt.Sprintf("drain_timeout (%s) was over while it ran", limit), again: again}
 }
 
-// silenceError ends jobs whose locks expire soon because no beat succeeds.
+// exclusive reports whether others may not run while this job does: it holds a lock, or counts under a concurrency.
+func (j *job) exclusive() bool { return j.LockKey != "" || j.Counts || j.claim.State().Held }
+
+// silenceError ends exclusive jobs because no beat succeeds: others will soon take this process for dead.
 type silenceError struct{ silent time.Duration }
 
 func (e *silenceError) Error() string {

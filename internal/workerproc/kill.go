@@ -217,8 +217,8 @@ func (k *kills) abandon() {
 	}
 }
 
-// watchLocks acts when beats have failed for so long that locks are about to expire. A lock
-// lasts from the last beat or from when it was taken.
+// watchLocks acts when beats have failed for so long that others are about to get locks and places
+// under limits. They last from the last beat or from when the job was taken.
 func (k *kills) watchLocks() {
 	now := procfs.BootTime()
 	since, stop := k.lease.silent(now, 0)
@@ -228,14 +228,14 @@ func (k *kills) watchLocks() {
 	stopped := 0
 	for _, j := range k.jobs {
 		silent, stop := k.lease.silent(now, j.reservedAt)
-		if !stop || j.stop.cause != nil || j.LockKey == "" && !j.claim.State().Held {
+		if !stop || j.stop.cause != nil || !j.exclusive() {
 			continue
 		}
 		stopped++
 		k.doom([]*job{j}, &silenceError{silent}, k.lease.left(silent))
 	}
 	if stopped > 0 {
-		k.log.Error("no beat has reached redis for too long; told the jobs that hold locks to stop",
+		k.log.Error("no beat has reached redis for too long; told the jobs that hold locks or count under limits to stop",
 			zap.Duration("silent", since), zap.Int("jobs", stopped))
 	}
 }

@@ -108,11 +108,11 @@ func TestKills(t *testing.T) {
 		require.False(t, k.tainted())
 	})
 
-	t.Run("without a beat, jobs that hold locks stop", func(t *testing.T) {
+	t.Run("without a beat, jobs that hold locks or count under limits stop", func(t *testing.T) {
 		t.Parallel()
 		s, k := killing(t)
-		locked, free, young := s.job("1"), s.job("2"), s.job("3")
-		locked.LockKey, young.LockKey = "l", "y"
+		locked, free, young, counts := s.job("1"), s.job("2"), s.job("3"), s.job("4")
+		locked.LockKey, young.LockKey, counts.Counts = "l", "y", true
 		s.lease.renewed = procfs.BootTime() - 19*time.Second
 		k.watchLocks()
 		require.NoError(t, locked.ctx.Err())
@@ -120,6 +120,7 @@ func TestKills(t *testing.T) {
 		young.reservedAt = procfs.BootTime()
 		k.watchLocks()
 		require.ErrorIs(t, context.Cause(locked.ctx), resqued.ErrLockLost)
+		require.ErrorIs(t, context.Cause(counts.ctx), resqued.ErrLockLost)
 		require.NoError(t, free.ctx.Err())
 		require.NoError(t, young.ctx.Err())
 	})

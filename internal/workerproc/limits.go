@@ -44,18 +44,20 @@ func (e *exchanger) limit(work context.Context, r *exchangeResult) {
 		r.err = err
 		return
 	}
-	waits := map[string]bool{}
+	waits, counts := map[string]bool{}, map[string]bool{}
 	for i, a := range told {
 		switch g := gated[i]; {
+		case a.Begins:
+			counts[g.Token] = a.Counts
 		case a.Waits:
 			waits[g.Token] = true
-		case !a.Begins:
+		default:
 			r.refused[g.Token] = overLimit(&limitsOf[i][a.Gate], a)
 		}
 	}
 	jobs := r.reply.Jobs[:0]
 	for _, job := range r.reply.Jobs {
-		if !waits[job.Token] {
+		if job.Counts = counts[job.Token]; !waits[job.Token] {
 			jobs = append(jobs, job)
 		}
 	}

@@ -94,7 +94,7 @@ func (m *machine) configure() error {
 	}
 	text := fmt.Sprintf(config, url(m.proxy.Addr()), namespace, m.workerCount, strings.Join(allQueues, ", "), m.threadCount, termTimeout,
 		int(m.lease.Seconds())-1, int(m.lease.Seconds()), strings.Join([]string{lockedQueue, sharedQueue, uniqueQueue}, ", "), uniqueQueue,
-		maxDeaths, m.run.scheduleConfig()+runner)
+		maxDeaths, limitConfig+m.run.scheduleConfig()+runner)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ const (
 	briefEnv  = "CHAOS_BRIEF"  // the command has hardly anything to do
 )
 
-// actEvery is how often a job that holds a lock notes that it still runs.
+// actEvery is how often a job that holds a lock or counts under limits notes that it still runs.
 const actEvery = 10 * time.Millisecond
 
 // task holds a payload's instructions for its handler, in addition to the arguments.
@@ -105,6 +105,7 @@ func (d *deeds) register(h *resqued.Handlers) {
 	job("Retry", d.retry, resqued.Retry{Attempts: retryAttempts, Backoff: retryWaits})
 	longjob.Register(h, "Long", d.long, longjob.Options{Queue: longQueue, Slice: longSlice, RetryAfter: time.Second})
 	job("Locked", d.work)
+	job("Limited", d.work)
 	job("Once", d.work)
 	job("Named", d.work, resqued.JobLockKey(func(j *resqued.Job) string {
 		var key string
@@ -156,6 +157,11 @@ func (d *deeds) note(next resqued.Handler) resqued.Handler {
 		if job.Fence() == 0 {
 			e.Lock = ""
 		}
+		if job.Class == "Limited" {
+			var key string
+			_ = job.Args.Get(0, &key)
+			e.Limits = []string{totalLimit, keyedLimit + ":" + key}
+		}
 		if err := d.ledger.Write(e); err != nil {
 			return err
 		}
@@ -185,7 +191,7 @@ func (d *deeds) act(ctx context.Context, what string) error {
 	return d.ledger.Write(ledger.Entry{What: what, Run: e.Run, ID: e.ID})
 }
 
-// work takes the job's time. A holder of a lock notes that it still runs.
+// work takes the job's time. A job that holds a lock or counts under limits notes that it still runs.
 func (d *deeds) work(ctx context.Context, t task) error {
 	if t.MS == 0 {
 		return nil
@@ -202,7 +208,7 @@ func (d *deeds) work(ctx context.Context, t task) error {
 		case <-end.C:
 			return nil
 		case <-tick.C:
-			if e.Lock == "" {
+			if e.Lock == "" && e.Limits == nil {
 				continue
 			}
 			if err := d.act(ctx, ledger.Act); err != nil {
@@ -291,6 +297,9 @@ func runCommand() int {
 	e := ledger.Entry{
 		What: ledger.Start, Run: strconv.FormatUint(rand.Uint64(), 36), ID: id, Class: "Command",
 		Attempt: attempt, Lock: lockVariable("KEY"), Fence: fence,
+	}
+	if os.Getenv(briefEnv) == "" && os.Getenv(longEnv) == "" {
+		e.Limits = []string{totalLimit}
 	}
 	if err := w.Write(e); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -80,7 +80,7 @@ func (c *chaos) verdicts(left []string, kinds []kind) []check.Result {
 	}
 	c.instant.Notes = []string{fmt.Sprintf("at most %d jobs in lines", c.lined)}
 	results := []check.Result{
-		check.Conservation(h), c.instant, check.Overlap(h), check.Fence(h), check.Repeats(h), check.Starvation(h, c.probes, time.Second), check.Order(h),
+		check.Conservation(h), c.instant, check.Overlap(h), check.Limits(h, limits), check.Fence(h), check.Repeats(h), check.Starvation(h, c.probes, time.Second), check.Order(h),
 		check.Residue(left), check.Failures(h), check.Retries(h), check.Delayed(h, time.Second), check.Ticks(h), check.LongJobs(h), c.leases.Result,
 	}
 	if slices.ContainsFunc(kinds, func(k kind) bool { return k.name == "usr1-crash" }) {
@@ -185,6 +185,7 @@ func (c *chaos) residue(ctx context.Context) []string {
 		"locket:*", "lock:*", "loner:*", "resqued:master:*", "resque-retry:*", "failure-resque-retry:*",
 		"resqued:longjob:active", "resqued:longjob:state:*", "resqued:longjob:busy:*", "resqued:longjob:line:*", "resqued:longjob:tenants", "resqued:longjob:hungry", "resqued:longjob:stepped",
 		"resqued:longjob:locks",
+		"resqued:limit:*", "resqued:slots:*", "resqued:room", "resqued:gates",
 	} {
 		for _, k := range ctl.Keys(ctx, key(pattern)).Val() {
 			if !killed(strings.TrimPrefix(k, key("resqued:master:"))) {

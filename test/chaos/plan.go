@@ -21,6 +21,24 @@ const (
 	uniqueQueue = "unique" // holds an equal payload once
 )
 
+// Limits: Limited jobs count under both, commands under one.
+const (
+	keyedLimit = "keyed"
+	totalLimit = "total"
+)
+
+// limits are the limits of each daemon.
+var limits = map[string]check.Limit{
+	keyedLimit: {Concurrency: 2, Rate: 3, Burst: 1},
+	totalLimit: {Concurrency: 2},
+}
+
+const limitConfig = `
+limits:
+  keyed: {classes: [Limited], key: "{{args.0}}", concurrency: 2, rate: 3/1s}
+  total: {classes: [Limited, Command, Tree], concurrency: 2}
+`
+
 // allQueues are the queues of a daemon, in that order.
 var allQueues = []string{tickQueue, highQueue, lockedQueue, uniqueQueue, sharedQueue, longQueue, lowQueue}
 
@@ -62,7 +80,7 @@ func newPlan(seed uint64, producer, slowEvery int) *plan {
 }
 
 // next generates a job: 35 % share 34 locks, a third of them in a unique queue, 7 % are
-// commands, and some misbehave.
+// commands, 6 % have limits by key, and some misbehave.
 func (p *plan) next() job {
 	p.sequence++
 	j := job{
@@ -131,8 +149,12 @@ func (p *plan) next() job {
 		j.later = time.Duration(p.millis(5000, 9000)) * time.Millisecond
 	case n < 785: // now and then its program cannot be opened
 		j.payload = p.payload(j.id, "Tool", "[]", 0, "")
-	case p.runners && n < 835:
-		p.runner(&j, n-785)
+	case n < 800: // for moments more than the limit of its key allows
+		j.queue = []string{highQueue, lowQueue}[p.rand.IntN(2)]
+		j.payload = p.payload(j.id, "Limited", fmt.Sprintf(`["l%d",%q]`, p.skewed(3), j.id), p.millis(20, 400), "")
+		j.again = p.times(6)
+	case p.runners && n < 850:
+		p.runner(&j, n-800)
 	default:
 		j.payload = p.payload(j.id, "Work", "[]", p.millis(0, 60), "")
 	}

@@ -66,7 +66,7 @@ func TestLockedJobsOutliveAnOutage(t *testing.T) {
 	d.Push("mail", "Act", 1)
 	d.AwaitNoted("started", 1)
 	server.Hang()
-	d.AwaitLog("told the jobs that hold locks to stop")
+	d.AwaitLog("told the jobs that hold locks or count under limits to stop")
 	awaitTitle(t, d.PID, "Redis away for ")
 	server.Resume()
 	proctest.Await(t, patience, func() bool { return d.Noted("started")["1"] == "2" }, "the second start")

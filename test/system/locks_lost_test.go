@@ -53,7 +53,7 @@ func lose(t *testing.T, d *harness.Daemon, lock string) {
 	proctest.Await(t, patience, func() bool {
 		require.NoError(t, d.Client.Eval(context.Background(), `if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end return 1`,
 			[]string{lock}, owner).Err())
-		return strings.Contains(d.Log(), "a job has lost its lock") || strings.Contains(d.Log(), "told the jobs that hold locks to stop")
+		return strings.Contains(d.Log(), "a job has lost its lock") || strings.Contains(d.Log(), "told the jobs that hold locks or count under limits to stop")
 	}, "the loss of the lock")
 }
 

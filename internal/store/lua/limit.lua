@@ -12,10 +12,10 @@
 --           else '', number of its limits; per limit: rule, gate, scope
 --           or '', concurrency or '-', µs per unit or '-', burst, cost, what to do (w wait, p wait and kill the
 --           oldest job in the way, e the process ends it)
--- RETURNS   {ms until a job that waits may go or -1, one text per job, …}: '+' it may begin; '-' it has no record any
---           more: an earlier try has put it into a line; 'w <limit>' it waits for that limit, counted from 1;
---           'e <limit> <ms until it may go or -1>' it is over that limit; 'n <limit>' a newer job waits that
---           replaces it
+-- RETURNS   {ms until a job that waits may go or -1, one text per job, …}: '+' it may begin, '+c' it may and counts
+--           under a concurrency; '-' it has no record any more: an earlier try has put it into a line; 'w <limit>' it
+--           waits for that limit, counted from 1; 'e <limit> <ms until it may go or -1>' it is over that limit;
+--           'n <limit>' a newer job waits that replaces it
 -- COST      1 command, and per job 2, per limit of a job 3 or 4; per distinct limit of a call 5, and 10 if it is full;
 --           5 to 10 per job that waits, and those of freed
 
@@ -140,7 +140,7 @@ local function wait(g, record, token, first, at)
   end
 end
 
--- begin counts a job under its limits.
+-- begin counts a job under its limits, and returns its result.
 local function begin(token, list, passed, suspect)
   local text = ''
   for _, l in ipairs(list) do
@@ -156,6 +156,7 @@ local function begin(token, list, passed, suspect)
     end
   end
   known.kept('HSET', prefix .. 'resqued:slots:' .. proc, token, text)
+  return text == '' and '+' or '+c'
 end
 
 -- judge decides on a job, and returns its result.
@@ -186,8 +187,7 @@ local function judge(token, record, from, list)
       return fmt('n %d', i)
     end
   end
-  begin(token, list, passed, record.blame > 0)
-  return '+'
+  return begin(token, list, passed, record.blame > 0)
 end
 
 local at = 4
@@ -205,10 +205,13 @@ while at <= #ARGV do
   local record = raw and unpack_(raw)
   if not record then
     results[#results + 1] = '-'
-  elseif pcall_('HEXISTS', prefix .. 'resqued:slots:' .. proc, token) == 1 then
-    results[#results + 1] = '+'
   else
-    results[#results + 1] = judge(token, record, from, list)
+    local text = pcall_('HGET', prefix .. 'resqued:slots:' .. proc, token)
+    if type(text) == 'string' then
+      results[#results + 1] = text == '' and '+' or '+c'
+    else
+      results[#results + 1] = judge(token, record, from, list)
+    end
   end
 end
 

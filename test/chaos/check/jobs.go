@@ -253,13 +253,13 @@ func (h *History) killedBefore(r *Run) bool {
 	})
 }
 
-// whyLost returns what explains that a run was stopped because of its lock, so that the job runs
+// whyLost returns what explains that a run was stopped because of its lock or limit, so that the job runs
 // again. A stopped command notes nothing, so without an outcome it may be one.
 func (h *History) whyLost(before, again *Run) string {
 	until := before.Ended + time.Second
 	switch {
 	case before.Outcome == ledger.Lost:
-	case before.Outcome == "" && before.Lock != "":
+	case before.Outcome == "" && (before.Lock != "" || before.Limits != nil):
 		until = again.At
 	default:
 		return ""

@@ -101,7 +101,7 @@ func Starvation(h *History, probes []Probe, limit time.Duration) Result {
 	return r
 }
 
-// Order is the other half of C5: without faults, the jobs of a queue without locks are taken in
+// Order is the other half of C5: without faults, the jobs of a queue without locks or limits are taken in
 // the order in which they were pushed.
 func Order(h *History) Result {
 	r := Result{Name: "C5 order"}
@@ -112,7 +112,7 @@ func Order(h *History) Result {
 	streams := map[stream][]*Push{}
 	for _, p := range h.Pushes {
 		runs := h.byID[p.ID]
-		if p.Quiet && p.Answer == Acknowledged && len(runs) > 0 && runs[0].Lock == "" && runs[0].Reserved > 0 {
+		if p.Quiet && p.Answer == Acknowledged && len(runs) > 0 && runs[0].Lock == "" && runs[0].Limits == nil && runs[0].Reserved > 0 {
 			streams[stream{p.Producer, p.Queue}] = append(streams[stream{p.Producer, p.Queue}], p)
 		}
 	}

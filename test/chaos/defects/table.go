@@ -34,7 +34,7 @@ const (
 )
 
 // defects break one promise each: I are a job system's invariants by number, R retries, D
-// delayed jobs, S schedules, L long jobs, K kills, P daemons that share a host or its name. The
+// delayed jobs, S schedules, L long jobs, M limits, K kills, P daemons that share a host or its name. The
 // model test covers defects of scripts that show without a fault.
 var defects = []defect{
 	{"I1", "a repeated request takes other jobs", []edit{
@@ -152,6 +152,19 @@ var defects = []defect{
 	{"L", "units of long jobs are saved at the end of a slice alone", []edit{
 		{"longjob/save.go", `fresh := r.o.SaveEvery > 0 &&`, `fresh := r.o.SaveEvery == 0 ||`},
 	}, kills, []string{"C12"}},
+
+	{"M", "a limit lets one job too many begin", []edit{
+		{lua + "limit.lua", `g.most and g.running >= g.most then return`, `g.most and g.running > g.most then return`},
+	}, calm, []string{"C15"}},
+	{"M", "a limit lets jobs begin twice as often", []edit{
+		{lua + "limit.lua", `g.every * math.max(g.burst, cost)) + g.every * cost`, `g.every * math.max(g.burst, cost)) + g.every * cost / 2`},
+	}, calm, []string{"C15"}},
+	{"M", "jobs under limits go on when no beat gets through", []edit{
+		{"internal/workerproc/job.go", `j.LockKey != "" || j.Counts ||`, `j.LockKey != "" ||`},
+	}, cut, []string{"C15"}},
+	{"M", "the place of a job is free although it has not ended", []edit{
+		{lib + "limits.lua", `if not proc or pcall_('HEXISTS', prefix .. 'resqued:inflight:' .. proc, token) == 0 then`, `if proc then`},
+	}, calm, []string{"C15"}},
 
 	{"K", "what USR1 has killed runs again when its process dies", []edit{
 		{"internal/master/recover.go", `told := d.killed || slices.Contains(d.tokens, job.Token) || slices.Contains(policy.registered.Fails, job.Token)`, `told := false && slices.Contains(policy.registered.Fails, job.Token)`},

@@ -52,6 +52,8 @@ type Entry struct {
 	Attempt int    `json:"attempt,omitempty"`
 	Lock    string `json:"lock,omitempty"`
 	Fence   int64  `json:"fence,omitempty"`
+	// Limits are the limits under which it counts, with their keys.
+	Limits []string `json:"limits,omitempty"`
 	// Reserved is when the job was taken from its queue, in ms by Redis's clock.
 	Reserved int64 `json:"reserved,omitempty"`
 	// For a unit of a long job: its run, its number, and how many units the run had saved. A
