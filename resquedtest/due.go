@@ -46,8 +46,8 @@ func (s *dueStore) Exchange(ctx context.Context, req store.ExchangeRequest) (sto
 }
 
 // Limit records that the process no longer has the jobs that wait for limits.
-func (s *dueStore) Limit(ctx context.Context, proc string, jobs []store.Gated) ([]store.Admission, time.Duration, error) {
-	told, next, err := s.Store.Limit(ctx, proc, jobs)
+func (s *dueStore) Limit(ctx context.Context, proc string, jobs []store.Gated, again bool) ([]store.Admission, time.Duration, error) {
+	told, next, err := s.Store.Limit(ctx, proc, jobs, again)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range told {

@@ -86,7 +86,13 @@ func (s *Store) exchangeHead(req ExchangeRequest, o order) []byte {
 	} {
 		head = strconv.AppendInt(append(head, ' '), n, 10)
 	}
-	return append(head, ' ', digit(req.Repeat), ' ', byte(req.Suspects.letter()))
+	head = append(head, ' ', digit(req.Repeat), ' ', byte(req.Suspects.letter()))
+	for _, i := range o.indices[:o.plain] {
+		if req.Completions[i].Job.Limited {
+			return append(head, 'i')
+		}
+	}
+	return head
 }
 
 func digit(b bool) byte {

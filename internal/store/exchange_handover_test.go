@@ -106,8 +106,8 @@ var handOverDefects = []storetest.Mutant{
 	{"the queue is paused", "exchange_first", `keys[#keys + 1] = at and prefix .. 'pause:queue:' .. queue or nil`, ``},
 	{"another line is ready", "exchange_first", `keys[#keys + 1] = prefix .. 'resqued:ready:' .. names[i]`, ``},
 	{"jobs wait in a queue", "exchange_first", `if i > empty then keys[#keys + 1] = prefix .. 'queue:' .. names[i] end`, ``},
-	{"more than a line is in the way", "exchange_first", `if met == 1 and n == nqueue then`, `if n == nqueue then`},
-	{"queues are left to be looked at", "exchange_first", `if met == 1 and n == nqueue then`, `if met == 1 and nwant > 0 then`},
+	{"more than a line is in the way", "exchange_first", `if met == 1 and n == nqueue and`, `if n == nqueue and`},
+	{"queues are left to be looked at", "exchange_first", `if met == 1 and n == nqueue and`, `if met == 1 and nwant > 0 and`},
 	{"it stays in its line", "exchange_first", `call('LPOP', list)
         return`, `return`},
 	{"it has no record", "exchange_first", `call('HSET', inflight, token, record)

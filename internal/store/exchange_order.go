@@ -1,8 +1,8 @@
 package store
 
-// plain reports whether a job ended successfully and only its record and lock are left.
+// plain reports whether a job ended successfully and only its record, its lock and its places under limits are left.
 func (c *Completion) plain() bool {
-	return c.Kind == Done && !c.Job.Capped && !c.Job.Limited && !c.Held && !c.Killed && !c.Mirrored && c.Job.Deaths == 0 && c.Count == nil
+	return c.Kind == Done && !c.Job.Capped && !c.Held && !c.Killed && !c.Mirrored && c.Job.Deaths == 0 && c.Count == nil
 }
 
 // maxPlain bounds the completions that one Redis command ends: Lua's unpack has a limit of some thousands.

@@ -79,38 +79,48 @@ type Admission struct {
 	After time.Duration
 }
 
-// Limit applies the limits of jobs that a process has just taken. next is when a job that waits may go, because of its
-// rate; negative = none. A call whose outcome is unknown may be repeated.
-func (s *Store) Limit(ctx context.Context, proc string, jobs []Gated) (out []Admission, next time.Duration, err error) {
-	args := []any{s.db.Prefix, proc, KillGrace.Milliseconds()}
-	for _, j := range jobs {
+// maxGates bounds the limits of one call, as Lua's unpack has a limit of some thousands.
+const maxGates = 1000
+
+// Limit applies the limits of jobs that a process has just taken. again: an earlier call for them may have run. next is
+// when a job that waits may go, because of its rate; negative = none.
+func (s *Store) Limit(ctx context.Context, proc string, jobs []Gated, again bool) (out []Admission, next time.Duration, err error) {
+	next = -1
+	for len(out) < len(jobs) {
+		from, gates := len(out), 0
+		to := from
+		for to < len(jobs) && (to == from || gates+len(jobs[to].Gates) <= maxGates && to-from < maxGates) {
+			gates += len(jobs[to].Gates)
+			to++
+		}
+		told, soon, err := s.limit(ctx, proc, jobs[from:to], again)
+		if err != nil {
+			return nil, 0, err
+		}
+		out = append(out, told...)
+		if next < 0 || soon >= 0 && soon < next {
+			next = soon
+		}
+	}
+	return out, next, nil
+}
+
+func (s *Store) limit(ctx context.Context, proc string, jobs []Gated, again bool) ([]Admission, time.Duration, error) {
+	gates, of := gateArgs(jobs)
+	args := append(make([]any, 0, 4+len(gates)+3*len(jobs)), s.db.Prefix, proc, KillGrace.Milliseconds(), fmt.Sprintf("%c %d", digit(again), len(gates)/gateFields))
+	args = append(args, gates...)
+	for i, j := range jobs {
 		from := j.Passed
 		if from == "" && j.Lined {
 			from = "l"
 		}
-		args = append(args, j.Token, from, len(j.Gates))
-		for _, g := range j.Gates {
-			concurrency, every := "-", "-"
-			if g.Concurrency > 0 {
-				concurrency = strconv.Itoa(g.Concurrency)
-			}
-			if g.Every > 0 {
-				every = microseconds(g.Every)
-			}
-			action := "w"
-			if g.Ends {
-				action = "e"
-			} else if g.Replaces {
-				action = "p"
-			}
-			args = append(args, g.Rule, g.Name(), g.Scope, concurrency, every, g.Burst, g.Cost, action)
-		}
+		args = append(args, j.Token, from, of[i])
 	}
 	list, err := s.db.EvalList(ctx, limitScript, s.db.Key(rdb.KeyInflight)+proc, args, len(jobs)+1)
 	if err != nil {
 		return nil, 0, err
 	}
-	out = make([]Admission, len(jobs))
+	out := make([]Admission, len(jobs))
 	for i := range out {
 		kind, rest, _ := strings.Cut(list.Text(i+1), " ")
 		gate, after, _ := strings.Cut(rest, " ")
@@ -122,6 +132,46 @@ func (s *Store) Limit(ctx context.Context, proc string, jobs []Gated) (out []Adm
 		out[i] = a
 	}
 	return out, time.Duration(list.Number(0)) * time.Millisecond, nil
+}
+
+// gateFields is how many arguments a limit takes; see lua/limit.lua.
+const gateFields = 7
+
+// gateArgs returns the arguments for the limits of jobs, each once, and for each job which are its.
+func gateArgs(jobs []Gated) (args []any, of []string) {
+	type name struct{ rule, key, scope string }
+	known := map[name]int{}
+	for _, j := range jobs {
+		var own []byte
+		for _, g := range j.Gates {
+			id := name{g.Rule, g.Key, g.Scope}
+			n := known[id]
+			if n == 0 {
+				n = len(known) + 1
+				known[id] = n
+				args = append(args, g.args()...)
+			}
+			own = fmt.Appendf(own, " %d=%d", n, g.Cost)
+		}
+		of = append(of, string(own))
+	}
+	return args, of
+}
+
+func (g *Gate) args() []any {
+	concurrency, every, action := "-", "-", "w"
+	if g.Concurrency > 0 {
+		concurrency = strconv.Itoa(g.Concurrency)
+	}
+	if g.Every > 0 {
+		every = microseconds(g.Every)
+	}
+	if g.Ends {
+		action = "e"
+	} else if g.Replaces {
+		action = "p"
+	}
+	return []any{g.Rule, g.Name(), g.Scope, concurrency, every, g.Burst, action}
 }
 
 // Name is what the limit counts by, without its scope.

@@ -42,11 +42,11 @@ func (l *limited) take(proc string, n int, ended []store.Completion, queues ...s
 	if len(gated) == 0 {
 		return nil, reply.More
 	}
-	told, next, err := l.Limit(l.t.Context(), proc, gated)
+	told, next, err := l.Limit(l.t.Context(), proc, gated, false)
 	require.NoError(l.t, err)
 	again := told
 	if !l.once { // its answer was lost, say
-		again, _, err = l.Limit(l.t.Context(), proc, gated)
+		again, _, err = l.Limit(l.t.Context(), proc, gated, true)
 		require.NoError(l.t, err)
 	}
 	l.next = next
@@ -77,8 +77,14 @@ func (l *limited) all(proc string, queues ...store.Queue) (jobs []store.Reserved
 	return nil
 }
 
-// over fails if anything is left of limits and lines.
+// over ends the processes, and fails if anything is left of limits and lines.
 func (l *limited) over(t require.TestingT) {
+	procs, err := l.redis.ZRange(l.t.Context(), l.key("resqued:procs"), 0, -1).Result()
+	require.NoError(t, err)
+	for _, proc := range procs {
+		_, err := l.Unregister(l.t.Context(), proc)
+		require.NoError(t, err)
+	}
 	keys, err := l.redis.Keys(l.t.Context(), l.key("resqued:*")).Result()
 	require.NoError(t, err)
 	for _, key := range keys {
@@ -148,6 +154,18 @@ func TestLimits(t *testing.T) {
 			}
 			require.Equal(t, 20, n)
 			l.over(t)
+		})
+		t.Run("jobs that have ended leave room, however long others run", func(t *testing.T) {
+			l := by(t, store.Gate{Rule: "twelve", Concurrency: 12, Cost: 1})
+			l.register("p2")
+			l.push("q", series("A", 0, 30)...)
+			held, _ := l.take("p1", 12, nil, plain("q")...)
+			require.Len(t, held, 12)
+			_, _ = l.take("p1", 0, dones(held[9:]...))
+			jobs, _ := l.take("p2", 20, nil, plain("q")...)
+			require.Len(t, jobs, 3)
+			_, _ = l.take("p2", 0, dones(jobs...))
+			require.Len(t, l.all("p1", plain("q")...), 3, "their line was told")
 		})
 		t.Run("a dead process's jobs no longer count, and are next", func(t *testing.T) {
 			l := by(t, two)
@@ -504,8 +522,14 @@ func randomLimits(r *rapid.T, l *limited) {
 
 // limitMutants are defects of limits, which random lives must notice.
 var limitMutants = []storetest.Mutant{
-	{"more run than a limit lets", "limit", `g.running >= g.most then return`, `g.running > g.most then return`},
+	{"more run than a limit lets", "limit", `g.running + n <= g.most then`, `g.running + n <= g.most + 1 then`},
 	{"jobs that have ended count", "exchange_finish", `slots.free(prefix, proc, e.token, e.gates)`, ``},
+	{"no job that has ended goes from the count", "limits", `if not here[token] then`, `if false then`},
+	{"jobs that run go from the count", "limits", `if not here[token] then`, `if true then`},
+	{"an end does not wake those that wait", "exchange_first", `going = pcall_('EXISTS', prefix .. 'resqued:gates') == 0`, ``},
+	{"an end beside others does not wake those that wait", "exchange_finish", `for c = 1, limited and nready or 0 do slots.free(prefix, proc, ARGV[plainat + c - 1], released) end`, ``},
+	{"jobs begin before those that wait", "limit", `if g.waits or full`, `if full`},
+	{"too many begin together", "limit", `if g.waits or full(g, #g.jobs / 2) then easy = false end`, `if g.waits or full(g, 1) then easy = false end`},
 	{"jobs of dead processes count", "recover", `slots.free(prefix, proc, token, had)`, ``},
 	{"a job that waits keeps its record", "limit", `call('HDEL', KEYS[1], token)`, ``},
 	{"a line for a full limit is tried again and again", "limits", `known.queued(text, function(queue) pcall_('ZREM', prefix .. 'resqued:ready:' .. queue, name) end)`, ``},

@@ -96,7 +96,7 @@ func (s *Store) life(ctx context.Context, others []rdb.Part) {
 	_, _ = s.Poll(ctx, PollRequest{All: true, Share: time.Second})
 	exchange(plain, SetApart, nil, "1", "2", "3", "6")
 	exchange(unique, SetApart, nil, "4")
-	_, _, _ = s.Limit(ctx, proc, []Gated{{Token: "1", Gates: []Gate{{Rule: "probe", Concurrency: 1, Cost: 1}}}})
+	_, _, _ = s.Limit(ctx, proc, []Gated{{Token: "1", Gates: []Gate{{Rule: "probe", Concurrency: 1, Cost: 1}}}}, true)
 	_ = s.CloseLimit(ctx, "probe", "", time.UnixMilli(1))
 	held := HeldLock{Proc: proc, Token: "1", Key: lock, Timeout: time.Minute}
 	_, _ = s.AcquireLock(ctx, AcquireRequest{HeldLock: held, Loner: true, Queue: plain.Name, Payload: payload("1")})

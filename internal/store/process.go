@@ -14,7 +14,7 @@ import (
 
 var (
 	registerScript       = rdb.NewScript(Lua, "register", "lib/base", "lib/records", "lib/grace", "lib/relock", "lib/place", "register")
-	unregisterScript     = rdb.NewScript(Lua, "unregister", "lib/base", "lib/place", "lib/forget_process", "unregister")
+	unregisterScript     = rdb.NewScript(Lua, "unregister", "lib/base", "lib/records", "lib/limits", "lib/place", "lib/forget_process", "unregister")
 	beatScript           = rdb.NewScript(Lua, "beat", "lib/base", "lib/records", "lib/grace", "lib/relock", "beat")
 	restoreWorkersScript = rdb.NewScript(Lua, "restore_workers", "lib/base", "restore_workers")
 	mirrorScript         = rdb.NewScript(Lua, "mirror", "lib/base", "mirror")

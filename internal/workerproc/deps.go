@@ -116,7 +116,7 @@ type Store interface {
 	Kills(ctx context.Context, proc string) (map[string]store.KillRequest, error)
 	DropKills(ctx context.Context, proc string, tokens ...string) error
 	Bury(ctx context.Context, proc string, v store.Verdict) error
-	Limit(ctx context.Context, proc string, jobs []store.Gated) ([]store.Admission, time.Duration, error)
+	Limit(ctx context.Context, proc string, jobs []store.Gated, again bool) ([]store.Admission, time.Duration, error)
 	SetLimit(ctx context.Context, o store.Override) error
 }
 

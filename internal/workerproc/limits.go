@@ -88,8 +88,8 @@ func (e *exchanger) gates(limits []jobkey.Limit) []store.Gate {
 
 // limitUntilKnown repeats the question until Redis has answered it. Meanwhile the jobs have their records.
 func (e *exchanger) limitUntilKnown(work context.Context, gated []store.Gated) ([]store.Admission, time.Duration, error) {
-	for backoff := 20 * time.Millisecond; ; backoff = min(2*backoff, 2*time.Second) {
-		told, next, err := e.d.Store.Limit(work, e.id.proc, gated)
+	for backoff, again := 20*time.Millisecond, false; ; backoff, again = min(2*backoff, 2*time.Second), true {
+		told, next, err := e.d.Store.Limit(work, e.id.proc, gated, again)
 		if err == nil || work.Err() != nil {
 			e.troubles.exchange.note(nil)
 			return told, next, err

@@ -34,6 +34,7 @@ const (
 	slowEnv   = "CHAOS_SLOW"   // how long a slow command takes
 	longEnv   = "CHAOS_LONG"   // the command is a slow one
 	briefEnv  = "CHAOS_BRIEF"  // the command has hardly anything to do
+	limitEnv  = "CHAOS_LIMIT"  // limit under which the command counts
 )
 
 // actEvery is how often a job that holds a lock or counts under limits notes that it still runs.
@@ -49,7 +50,7 @@ type task struct {
 }
 
 // commandClasses are the classes of commands, which note their own starts and ends.
-var commandClasses = []string{"Command", "Tool", "Tree", "Slow"}
+var commandClasses = []string{"Command", "Tool", "Tree", "Slow", "Lengthy"}
 
 func runDaemon() {
 	h := resqued.New()
@@ -79,11 +80,12 @@ func (d *deeds) register(h *resqued.Handlers) {
 			Argv: []string{program}, Env: append(env, roleEnv+"="+roleCommand), KillAfter: 300 * time.Millisecond,
 		}})
 	}
-	command("Command", self)
+	command("Command", self, limitEnv+"="+totalLimit)
 	command("Tool", os.Getenv(toolEnv), briefEnv+"=1")
-	command("Tree", self, treeEnv+"=1")
-	// Slow outlives the lease of its worker process if that is stopped.
+	command("Tree", self, treeEnv+"=1", limitEnv+"="+totalLimit)
+	// These outlive the lease of their worker process if that is stopped: Slow has a lock, Lengthy a limit.
 	command("Slow", self, longEnv+"=1")
+	command("Lengthy", self, longEnv+"=1", limitEnv+"="+lengthyLimit)
 	if name := os.Getenv(runnerEnv); name != "" {
 		for _, class := range runnerClasses {
 			// A stopped runner would keep its job.
@@ -298,8 +300,8 @@ func runCommand() int {
 		What: ledger.Start, Run: strconv.FormatUint(rand.Uint64(), 36), ID: id, Class: "Command",
 		Attempt: attempt, Lock: lockVariable("KEY"), Fence: fence,
 	}
-	if os.Getenv(briefEnv) == "" && os.Getenv(longEnv) == "" {
-		e.Limits = []string{totalLimit}
+	if name := os.Getenv(limitEnv); name != "" {
+		e.Limits = []string{name}
 	}
 	if err := w.Write(e); err != nil {
 		fmt.Fprintln(os.Stderr, err)

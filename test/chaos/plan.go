@@ -25,18 +25,22 @@ const (
 const (
 	keyedLimit = "keyed"
 	totalLimit = "total"
+	// lengthyLimit is the one of commands that outlive a lease.
+	lengthyLimit = "lengthy"
 )
 
 // limits are the limits of each daemon.
 var limits = map[string]check.Limit{
-	keyedLimit: {Concurrency: 2, Rate: 3, Burst: 1},
-	totalLimit: {Concurrency: 2},
+	keyedLimit:   {Concurrency: 2, Rate: 3, Burst: 1},
+	totalLimit:   {Concurrency: 2},
+	lengthyLimit: {Concurrency: 1},
 }
 
 const limitConfig = `
 limits:
   keyed: {classes: [Limited], key: "{{args.0}}", concurrency: 2, rate: 3/1s}
   total: {classes: [Limited, Command, Tree], concurrency: 2}
+  lengthy: {classes: [Lengthy], concurrency: 1}
 `
 
 // allQueues are the queues of a daemon, in that order.
@@ -93,6 +97,8 @@ func (p *plan) next() job {
 		// All producers together push one when the previous one may be over.
 		j.queue = lockedQueue
 		j.payload = p.payload(j.id, "Slow", `["slow"]`, 0, "")
+	case p.slowEvery > 0 && p.sequence%p.slowEvery == (p.slowEvery*5/8+p.producer*p.slowEvery/producers)%p.slowEvery:
+		j.payload = p.payload(j.id, "Lengthy", "[]", 0, "")
 	case n < 100:
 		j.queue = uniqueQueue
 		j.payload = p.payload(j.id, "Once", fmt.Sprintf(`["u%d"]`, p.skewed(10)), p.millis(5, 120), "")

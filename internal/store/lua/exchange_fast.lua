@@ -53,7 +53,7 @@
 -- with a lock, of other completions, of wants, of queues; how many of the first queues are likely to be empty;
 -- then, for exchange_slow only, the numbers of names and of classes with their own names, the scan bound,
 -- whether the call repeats another (0 or 1), and what to do with suspects (a quarantine them, t take them as
--- any job, o take nothing else).
+-- any job, o take nothing else), with i behind it if a plain completion may be of a job under limits.
 --
 -- The wants begin with the common prefix and suffix of all their workers' names, each after two bytes for its
 -- length. For each want, there follow one byte for its token's length, two for the length of the rest of its

@@ -165,11 +165,14 @@ function ends.finish(e)
 end
 
 function ends.all()
+  limited = limited == 'i' and line.known -- otherwise see limits
+  for c = 1, limited and nready or 0 do slots.free(prefix, proc, ARGV[plainat + c - 1], released) end
   for c = nready + 1, nplain do
     local token = ARGV[plainat + c - 1]
     applied[c] = '0'
     if call('HDEL', inflight, token) == 1 then
       applied[c], ends.processed = '1', ends.processed + 1
+      if limited then slots.free(prefix, proc, token, released) end
       ends.unlock(token, c <= nlocks and ARGV[locksat + c - 1] or '')
     end
   end

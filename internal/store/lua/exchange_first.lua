@@ -30,7 +30,7 @@ if going then
     -- If all waiting jobs are in lines, and only this lock's line may be served, the call that ends the
     -- holder begins the line's next job. Otherwise the lock is released.
     local lock, l, queue, at, keys = ARGV[locksat], nil, nil, nil, {}
-    if met == 1 and n == nqueue then -- without wants, queues do not count
+    if met == 1 and n == nqueue and sub(ARGV[4], -1) ~= 'i' then -- without wants, queues do not count
       local queues = pcall_('HGET', prefix .. 'resqued:awaited', sub(lock, #jobs + 1))
       l, queue = match(type(queues) == 'string' and queues or '', '^(%d+) (.*)$')
     end
@@ -73,6 +73,8 @@ if going then
     going = few and not lined.err and not some.err
     for i = 1, going and n or 0 do going = going and not lined[i] end
     for c = 1, going and nlocks or 0 do going = going and not some[c] end
+    -- Jobs may wait for the places of those that have ended.
+    if going and sub(ARGV[4], -1) == 'i' then going = pcall_('EXISTS', prefix .. 'resqued:gates') == 0 end
     if going then
       obstacles[6], obstacles.lines = counters, true
       going = pcall_('EXISTS', unpack(obstacles)) == 0

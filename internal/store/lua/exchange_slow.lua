@@ -9,7 +9,7 @@
 if not lockname then stringend, closing, squeeze, envelope, lockname = parts(find, byte, sub, match, quickname) end
 
 local master = ARGV[3]
-local nnames, nclasses, bound, again, onsuspects = match(ARGV[4], '^(%d+) (%d+) (%d+) (%d) (%a)$', headends)
+local nnames, nclasses, bound, again, onsuspects, limited = match(ARGV[4], '^(%d+) (%d+) (%d+) (%d) (%a)(i?)$', headends)
 nnames, nclasses, bound, again = tonumber(nnames), tonumber(nclasses), tonumber(bound), again == '1'
 
 -- Jobs that the fast path has taken follow a longer header.

@@ -8,16 +8,18 @@
 -- ARGV[1]   prefix
 -- ARGV[2]   proc
 -- ARGV[3]   grace of jobs that a newer one replaces (ms)
--- ARGV[4…]  per job: token, the name of the limit's line whose next it was, l if it was the next of a lock's line,
---           else '', number of its limits; per limit: rule, gate, scope
---           or '', concurrency or '-', µs per unit or '-', burst, cost, what to do (w wait, p wait and kill the
---           oldest job in the way, e the process ends it)
+-- ARGV[4]   "<whether the call repeats another (0 or 1)> <number of limits>"
+-- ARGV[5…]  per limit: rule, gate, scope or '', concurrency or '-', µs per unit or '-', burst, what to do (w wait,
+--           p wait and kill the oldest job in the way, e the process ends it);
+--           per job: token, the name of the limit's line whose next it was, l if it was the next of a lock's line,
+--           else ''; its limits: " <number of the limit, from 1>=<cost>" of each
 -- RETURNS   {ms until a job that waits may go or -1, one text per job, …}: '+' it may begin, '+c' it may and counts
 --           under a concurrency; '-' it has no record any more: an earlier try has put it into a line; 'w <limit>' it
 --           waits for that limit, counted from 1; 'e <limit> <ms until it may go or -1>' it is over that limit;
 --           'n <limit>' a newer job waits that replaces it
--- COST      1 command, and per job 2, per limit of a job 3 or 4; per distinct limit of a call 5, and 10 if it is full;
---           5 to 10 per job that waits, and those of freed
+-- COST      12 commands, and 3 or 4 per limit, if all jobs may begin and none has waited in a line. Else also 2 per job, 3 or
+--           4 per limit of a job; per limit that is full 10, or if none waits for it 1 per job that counts; 5 to 10
+--           per job that waits, and those of freed
 
 local prefix, proc, grace = ARGV[1], ARGV[2], ARGV[3]
 local ms, us = now()
@@ -26,46 +28,68 @@ local apart = pcall_('EXISTS', prefix .. 'resqued:suspects') == 1
 local late = 500000 -- µs; jobs that have waited may go this much later than their time without loss of rate
 call('PERSIST', KEYS[1]) -- see register: a full server must not reject the rest
 
--- override returns what people have set for a gate or its rule, until when (ms), or nil.
-local function override(rule, gate)
-  local texts = pcall_('HMGET', prefix .. 'resqued:limits', gate, rule)
-  for i, field in ipairs({gate, rule}) do
-    local till, concurrency, every, burst = match(type(texts[i]) == 'string' and texts[i] or '', '^(%d+) (%S+) (%S+) (%S+)$')
-    if till and tonumber(till) > ms then return tonumber(till), concurrency, every, burst end
-    if till then pcall_('HDEL', prefix .. 'resqued:limits', field) end
+local again, ngates = match(ARGV[4], '^(%d) (%d+)$')
+ngates = tonumber(ngates)
+local jobsat, hashes = 5 + 7 * ngates, {}
+slots.collect(prefix, proc)
+
+-- The fields of hashes for all limits.
+do
+  local rules, ids, names = {}, {}, {}
+  for i = 1, ngates do
+    local at = 5 + 7 * (i - 1)
+    rules[i], ids[i], names[i] = ARGV[at], ARGV[at + 1], (ARGV[at + 2] == '' and '\1' or '\2') .. ARGV[at + 1]
+  end
+  for name, of in pairs({rules = {'limits', rules}, ids = {'limits', ids}, closed = {'closed', ids}, awaited = {'awaited', names}}) do
+    local values = ngates > 0 and pcall_('HMGET', prefix .. 'resqued:' .. of[1], unpack(of[2])) or {}
+    hashes[name] = values.err and {} or values
   end
 end
 
--- state reads what is known of a limit, once a call.
-local function state(at)
+-- override returns what people have set for a limit or its rule, until when (ms), or nil.
+local function override(i, rule, gate)
+  for j, text in ipairs({hashes.ids[i] or '', hashes.rules[i] or ''}) do
+    local till, concurrency, every, burst = match(text, '^(%d+) (%S+) (%S+) (%S+)$')
+    if till and tonumber(till) > ms then return tonumber(till), concurrency, every, burst end
+    if till then pcall_('HDEL', prefix .. 'resqued:limits', j == 1 and gate or rule) end
+  end
+end
+
+for i = 1, ngates do
+  local at = 5 + 7 * (i - 1)
   local rule, gate, scope = ARGV[at], ARGV[at + 1], ARGV[at + 2]
-  local g = gates[gate .. '\0' .. scope]
-  if g then return g end
-  local till, concurrency, every, burst = override(rule, gate)
-  local closed = tonumber(pcall_('HGET', prefix .. 'resqued:closed', gate) or 0) or 0
+  local till, concurrency, every, burst = override(i, rule, gate)
+  local closed = tonumber(hashes.closed[i] or 0) or 0
   if closed > ms then
     till, concurrency = closed, '0'
   elseif closed > 0 then
     pcall_('HDEL', prefix .. 'resqued:closed', gate)
   end
-  g = {
+  local g = {
     rule = rule, name = (scope == '' and '\1' or '\2') .. gate, scope = scope, key = prefix .. 'resqued:limit:' .. gate .. scope,
-    rate = prefix .. 'resqued:rate:' .. gate .. scope, till = till, back = {},
+    rate = prefix .. 'resqued:rate:' .. gate .. scope, till = till, back = {}, waits = hashes.awaited[i], action = ARGV[at + 6],
     most = tonumber(concurrency and concurrency ~= '-' and concurrency or ARGV[at + 3]),
     every = tonumber(every and every ~= '-' and every or ARGV[at + 4]),
     burst = tonumber(burst and burst ~= '-' and burst or ARGV[at + 5]), mark = prefix .. 'resqued:limit:full:' .. proc .. ':' .. gate,
+    jobs = {}, units = 0,
   }
-  gates[gate .. '\0' .. scope] = g
+  gates[i] = g
   if g.most then
     g.running = known.kept('ZCARD', g.key)
-    if g.running >= g.most then g.running = g.running - slots.dead(prefix, g.key) end
     g.held = apart and pcall_('EXISTS', prefix .. 'resqued:limit:hold:' .. g.name) == 1
   end
   if g.every then
-    local paid = known.kept('GET', g.rate)
-    g.paid = tonumber(type(paid) == 'string' and paid or nil)
+    local value = known.kept('GET', g.rate)
+    g.paid = tonumber(type(value) == 'string' and value or nil)
   end
-  return g
+end
+
+-- full reports whether n more jobs would be too many. It counts exactly: jobs that ended while none waited still have
+-- entries.
+local function full(g, n)
+  if not g.most or g.running + n <= g.most then return false end
+  if not g.counted then g.running, g.counted = g.running - slots.dead(prefix, g.key, not g.waits), true end
+  return g.running + n > g.most
 end
 
 -- ahead returns how many jobs of a queue wait for a limit.
@@ -84,7 +108,7 @@ end
 -- over returns r if the rate is in the way of a job, c the concurrency, else nil; and when it may no longer be (ms), or
 -- nil. An override may give a burst below the job's cost.
 local function over(g, cost, passed)
-  if g.most and g.running >= g.most then return 'c', g.till end
+  if full(g, 1) then return 'c', g.till end
   if g.every then
     local missing = paid(g, cost, passed) - us - g.every * math.max(g.burst, cost)
     if missing > 0 then return 'r', math.ceil((us + missing) / 1000) end
@@ -140,23 +164,25 @@ local function wait(g, record, token, first, at)
   end
 end
 
+-- pay notes when all starts are paid for.
+local function pay(g, till)
+  g.paid = till
+  call('SET', g.rate, fmt('%.0f', till), 'PX', fmt('%.0f', math.max(1, math.ceil((till - us + late) / 1000))))
+end
+
 -- begin counts a job under its limits, and returns its result.
 local function begin(token, list, passed, suspect)
-  local text = ''
   for _, l in ipairs(list) do
     local g = l.gate
     if g.most then
       known.kept('ZADD', g.key, fmt('%.0f', ms), proc .. '#' .. token)
-      g.running, text = g.running + 1, text .. held_pack(g.name, g.scope)
+      g.running = g.running + 1
       if suspect then call('DEL', prefix .. 'resqued:limit:hold:' .. g.name) end
     end
-    if g.every then
-      g.paid = paid(g, l.cost, passed)
-      call('SET', g.rate, fmt('%.0f', g.paid), 'PX', fmt('%.0f', math.max(1, math.ceil((g.paid - us + late) / 1000))))
-    end
+    if g.every then pay(g, paid(g, l.cost, passed)) end
   end
-  known.kept('HSET', prefix .. 'resqued:slots:' .. proc, token, text)
-  return text == '' and '+' or '+c'
+  known.kept('HSET', prefix .. 'resqued:slots:' .. proc, token, list.text)
+  return list.text == '' and '+' or '+c'
 end
 
 -- judge decides on a job, and returns its result.
@@ -165,42 +191,81 @@ local function judge(token, record, from, list)
   for _, l in ipairs(list) do l.gate.met = true end
   for i, l in ipairs(list) do
     local g = l.gate
-    local full, at = over(g, l.cost, passed)
-    if g.held and record.blame == 0 then full = full or 'c' end -- a suspect is next
+    local in_way, at = over(g, l.cost, passed)
+    if g.held and record.blame == 0 then in_way = in_way or 'c' end -- a suspect is next
     -- A job that has waited in a line passes the others, or jobs of two limits could wait for each other. A suspect
     -- runs before others.
     local waiting = (from ~= '' or record.blame > 0 or record.start ~= '-') and 0 or ahead(g, record.queue)
-    if l.action == 'e' then
-      if full then
+    if g.action == 'e' then
+      if in_way then
         throttled[g.rule] = (throttled[g.rule] or 0) + 1
-        return fmt('e %d %d', i, full == 'r' and math.max(0, at - ms) or -1)
+        return fmt('e %d %d', i, in_way == 'r' and math.max(0, at - ms) or -1)
       end
-    elseif (full or waiting > 0) and stuck(g, record) then
+    elseif (in_way or waiting > 0) and stuck(g, record) then
       return fmt('e %d -1', i)
-    elseif full or waiting > 0 then
-      if full == 'c' and l.action == 'p' and g.most > 0 and not passed then takeover(g) end
+    elseif in_way or waiting > 0 then
+      if in_way == 'c' and g.action == 'p' and g.most > 0 and not passed then takeover(g) end
       throttled[g.rule] = (throttled[g.rule] or 0) + (passed and 0 or 1)
-      if g.scope ~= '' and full then call('SET', g.mark, '1', 'PX', '900') end
+      if g.scope ~= '' and in_way then call('SET', g.mark, '1', 'PX', '900') end
       wait(g, record, token, from == g.name or record.blame > 0, at)
       return fmt('w %d', i)
-    elseif l.action == 'p' and passed and g.most and ahead(g, record.queue) > g.most - g.running - 1 then
+    elseif g.action == 'p' and passed and g.most and ahead(g, record.queue) > g.most - g.running - 1 then
       return fmt('n %d', i)
     end
   end
   return begin(token, list, passed, record.blame > 0)
 end
 
-local at = 4
-while at <= #ARGV do
-  local token, from, n, list = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), {}
-  local own = from == '' or from == 'l'
-  for i = 1, n do
-    local arg = at + 3 + 8 * (i - 1)
-    list[i] = {gate = state(arg), cost = tonumber(ARGV[arg + 6]), action = ARGV[arg + 7]}
-    own = own or list[i].gate.name == from
+-- The limits of jobs are mostly the same.
+local lists = {}
+local function listof(text)
+  local list = {text = '', gates = {}}
+  for i, cost in string.gmatch(text, ' (%d+)=(%d+)') do
+    local g = gates[tonumber(i)]
+    list[#list + 1] = {gate = g, cost = tonumber(cost)}
+    list.gates[g.name] = true
+    if g.most then list.text = list.text .. held_pack(g.name, g.scope) end
   end
-  if not own then slots.wake(prefix, known, from, 64, us) end -- the job no longer has the limit for which it has waited
-  at = at + 3 + 8 * n
+  lists[text] = list
+  return list
+end
+
+-- If all may begin, they begin together. A process that others may have taken for dead looks for its records first.
+local easy = again == '0' and not apart and (tonumber(pcall_('ZSCORE', prefix .. 'resqued:procs', proc) or 0) or 0) > ms
+for at = jobsat, easy and #ARGV or 0, 3 do
+  easy = easy and ARGV[at + 1] == ''
+  for _, l in ipairs(lists[ARGV[at + 2]] or listof(ARGV[at + 2])) do
+    local g = l.gate
+    table.insert(g.jobs, fmt('%d', ms))
+    table.insert(g.jobs, proc .. '#' .. ARGV[at])
+    g.units = g.units + l.cost
+  end
+end
+for i = 1, easy and ngates or 0 do
+  local g = gates[i]
+  if g.waits or full(g, #g.jobs / 2) then easy = false end
+  if g.every and math.max(g.paid or 0, us) + g.every * g.units > us + g.every * g.burst then easy = false end
+end
+if easy then
+  local fields = {}
+  for at = jobsat, #ARGV, 3 do
+    local list = lists[ARGV[at + 2]]
+    results[#results + 1] = list.text == '' and '+' or '+c'
+    fields[#fields + 1], fields[#fields + 2] = ARGV[at], list.text
+  end
+  for _, g in ipairs(gates) do
+    if g.most then known.kept('ZADD', g.key, unpack(g.jobs)) end
+    if g.every then pay(g, math.max(g.paid or 0, us) + g.every * g.units) end
+  end
+  known.kept('HSET', prefix .. 'resqued:slots:' .. proc, unpack(fields))
+  return {-1, unpack(results)}
+end
+
+for at = jobsat, #ARGV, 3 do
+  local token, from = ARGV[at], ARGV[at + 1]
+  local list = lists[ARGV[at + 2]] or listof(ARGV[at + 2])
+  -- The job may no longer have the limit for which it has waited.
+  if from ~= '' and from ~= 'l' and not list.gates[from] then slots.wake(prefix, known, from, 64, us) end
   local raw = call('HGET', KEYS[1], token)
   local record = raw and unpack_(raw)
   if not record then
@@ -217,7 +282,7 @@ end
 
 -- Those that wait go when a job ends, or when the bucket fills; or now, if there is room.
 local next = -1
-for _, g in pairs(gates) do
+for _, g in ipairs(gates) do
   for queue, payloads in pairs(g.back) do -- the first was taken last
     line(g, queue, 'LPUSH', payloads)
   end

@@ -1,11 +1,11 @@
 -- forget_process removes all data of a process without jobs.
 --
 -- DEFINES  forget_process(prefix, proc): no result
--- NEEDS    base, place
+-- NEEDS    base, place, limits
 -- KEYS     removes resqued:proc:<proc>, resqued:held:<proc>, resqued:slots:<proc>, resqued:kills:<proc>, its entry in
 --          resqued:procs and in resqued:place:<place>, and for each of its workers the entry in workers, worker:<id>,
 --          worker:<id>:started, stat:processed:<id>, stat:failed:<id>
--- COST     4 commands, and 2 per 1,000 workers; O(workers)
+-- COST     5 commands, those of collect in limits, and 2 per 1,000 workers; O(workers)
 
 local function forget_process(prefix, proc)
   local info = prefix .. 'resqued:proc:' .. proc
@@ -27,6 +27,7 @@ local function forget_process(prefix, proc)
     end
     remove()
   end
+  slots.collect(prefix, proc)
   call('DEL', info, prefix .. 'resqued:held:' .. proc, prefix .. 'resqued:slots:' .. proc, prefix .. 'resqued:kills:' .. proc)
   call('ZREM', prefix .. 'resqued:procs', proc)
   local place = placeof(prefix, proc)

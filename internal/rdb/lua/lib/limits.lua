@@ -13,18 +13,20 @@
 --   resqued:limit:hold:<name>    a suspect is the next of a line, and a process comes that runs only it
 --   resqued:limit:due            names of lines → when their next job may go (ms)
 --
--- A job counts exactly as long as it has a record. All else here may be lost: before a job waits, the script looks
--- for the records of the jobs that run, and polls probe lines.
+-- A job counts exactly as long as it has a record. Its entries go with the record if any job waits for a limit;
+-- otherwise they stay until the process next asks for limits, so that ends are cheap. All else here may be lost: before a
+-- job waits, the script looks for the records of the jobs that run, and polls probe lines.
 --
 -- DEFINES  slots.named(name): yes or no; slots.free(prefix, proc, token, released): no result; it appends the gates to released, as if they
---          were locks; slots.dead(prefix, key): how many were removed whose record is gone;
+--          were locks; slots.dead(prefix, key, all): how many were removed whose record is gone, of
+--          the oldest or of all; slots.collect(prefix, proc): no result; it removes the entries of a process's jobs without a record;
 --          slots.wake(prefix, known, name, room, us), slots.sleep(prefix, known, name, awaited), slots.due(prefix,
 --          known, ms, us): no result; known has the functions of line_locks; slots.going(prefix, proc, name, us): a
 --          number; slots.gone(prefix, known, name, left, us): no result; slots.probe(prefix, name, ms): whether no job
 --          is in the way of the line
 -- NEEDS    base, records
 -- KEYS     reads and writes those above but overrides and rates; reads in-flight records
--- COST     free: 1 command, or 2 and 1 per gate; dead: 9, and 1 to 3 per removed job; wake: 2, and 1 per queue;
+-- COST     free: 1 command, or 2 and 1 per gate; dead: 9, or with all 1 per job, and 1 to 3 per removed job; collect: 1, or 3 and 1 per gate; wake: 2, and 1 per queue;
 --          due: 1, and those of wake for each of 64; probe: 1 to 10
 
 local slots = {unlikely = 20000} -- ms after which a job that runs may have lost its record unnoticed
@@ -47,13 +49,38 @@ function slots.free(prefix, proc, token, released)
   end)
 end
 
-function slots.dead(prefix, key)
-  local oldest, n = pcall_('ZRANGE', key, '0', '7'), 0
+function slots.collect(prefix, proc)
+  local key = prefix .. 'resqued:slots:' .. proc
+  local all, here, gone, gates, known = pcall_('HGETALL', key), {}, {}, {}, {}
+  if all.err or #all == 0 then return end
+  for _, token in ipairs(call('HKEYS', prefix .. 'resqued:inflight:' .. proc)) do here[token] = true end
+  for i = 1, #all, 2 do
+    local token, text = all[i], all[i + 1]
+    if not here[token] then
+      gone[#gone + 1] = token
+      if not known[text] then
+        known[text] = {}
+        held_each(text, function(name, scope) table.insert(known[text], sub(name, 2) .. scope) end)
+      end
+      for _, gate in ipairs(known[text]) do
+        gates[gate] = gates[gate] or {}
+        table.insert(gates[gate], proc .. '#' .. token)
+      end
+    end
+    if #gone == 1000 or i == #all - 1 and #gone > 0 then -- unpack has a limit
+      call('HDEL', key, unpack(gone))
+      for gate, members in pairs(gates) do pcall_('ZREM', prefix .. 'resqued:limit:' .. gate, unpack(members)) end
+      gone, gates = {}, {}
+    end
+  end
+end
+
+function slots.dead(prefix, key, all)
+  local oldest, n = pcall_('ZRANGE', key, '0', all and '-1' or '7'), 0
   for _, member in ipairs(oldest.err and {} or oldest) do
     local proc, token = match(member, '^(.*)#([^#]*)$')
     if not proc or pcall_('HEXISTS', prefix .. 'resqued:inflight:' .. proc, token) == 0 then
       n = n + (call('ZREM', key, member) == 1 and 1 or 0)
-      if proc then pcall_('HDEL', prefix .. 'resqued:slots:' .. proc, token) end
     end
   end
   return n
