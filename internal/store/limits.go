@@ -35,8 +35,8 @@ const (
 
 var closeLimitScript = rdb.NewScript(Lua, "close_limit", "lib/base", "close_limit")
 
-var limitScript = rdb.NewScript(Lua, "limit", "lib/base", "lib/rights", "lib/payload", "lib/payload_functions",
-	"lib/records", "lib/blocked_queues", "lib/lines", "lib/limits", "lib/line_locks", "lib/unique", "lib/delay", "limit")
+var limitScript = rdb.NewScript(Lua, "limit", "lib/base", "lib/payload", "lib/rights", "lib/records", "lib/limits", "limit_together",
+	"lib/payload_functions", "lib/blocked_queues", "lib/lines", "lib/line_locks", "lib/unique", "lib/delay", "limit")
 
 // Gate is a limit of one job.
 type Gate struct {
@@ -61,6 +61,14 @@ type Gated struct {
 	Lined  bool
 	Passed string
 	Gates  []Gate
+}
+
+// cameFrom returns the line in which the job has waited: a limit's, "l" a lock's, "" none.
+func (g *Gated) cameFrom() string {
+	if g.Passed == "" && g.Lined {
+		return "l"
+	}
+	return g.Passed
 }
 
 // Admission is what limits make of a job.
@@ -109,20 +117,23 @@ func (s *Store) limit(ctx context.Context, proc string, jobs []Gated, again bool
 	gates, of := gateArgs(jobs)
 	args := append(make([]any, 0, 4+len(gates)+3*len(jobs)), s.db.Prefix, proc, KillGrace.Milliseconds(), fmt.Sprintf("%c %d", digit(again), len(gates)/gateFields))
 	args = append(args, gates...)
-	for i, j := range jobs {
-		from := j.Passed
-		if from == "" && j.Lined {
-			from = "l"
+	for i := 0; i < len(jobs); {
+		from, limits, tokens := jobs[i].cameFrom(), of[i], []byte(nil)
+		for ; i < len(jobs) && jobs[i].cameFrom() == from && of[i] == limits; i++ {
+			tokens = append(append(tokens, ' '), jobs[i].Token...)
 		}
-		args = append(args, j.Token, from, of[i])
+		args = append(args, from, limits, tokens)
 	}
-	list, err := s.db.EvalList(ctx, limitScript, s.db.Key(rdb.KeyInflight)+proc, args, len(jobs)+1)
+	list, err := s.db.EvalList(ctx, limitScript, s.db.Key(rdb.KeyInflight)+proc, args, 2)
 	if err != nil {
 		return nil, 0, err
 	}
-	out := make([]Admission, len(jobs))
+	out, lines := make([]Admission, len(jobs)), strings.Split(list.Text(1), "\n")
+	if len(lines) != len(jobs) {
+		return nil, 0, fmt.Errorf("script limit answered %d of %d jobs", len(lines), len(jobs))
+	}
 	for i := range out {
-		kind, rest, _ := strings.Cut(list.Text(i+1), " ")
+		kind, rest, _ := strings.Cut(lines[i], " ")
 		gate, after, _ := strings.Cut(rest, " ")
 		n, _ := strconv.Atoi(gate)
 		a := Admission{Begins: strings.HasPrefix(kind, "+"), Counts: kind == "+c", Waits: kind == "-" || kind == "w", Replaced: kind == "n", Gate: max(n-1, 0), After: -1}
@@ -363,16 +374,24 @@ func (s *Store) Limits(ctx context.Context) ([]LimitInfo, []Override, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("limits: %w", err)
 	}
-	held := make([]*redis.MapStringStringCmd, len(procs))
-	err = s.readEach(ctx, len(procs), func(pipe redis.Pipeliner, i int) { held[i] = pipe.HGetAll(ctx, s.db.Key(keySlots)+procs[i]) })
+	held, records := make([]*redis.MapStringStringCmd, len(procs)), make([]*redis.StringSliceCmd, len(procs))
+	err = s.readEach(ctx, len(procs), func(pipe redis.Pipeliner, i int) {
+		held[i], records[i] = pipe.HGetAll(ctx, s.db.Key(keySlots)+procs[i]), pipe.HKeys(ctx, s.db.Key(rdb.KeyInflight)+procs[i])
+	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("limits: %w", err)
 	}
 	for i, proc := range procs {
-		for token, text := range held[i].Val() {
-			for name, scope := range heldPairs(text) {
-				if gate := limitOf(name); gate != "" {
-					info(gate).Running[scope] = append(info(gate).Running[scope], RunName{Proc: proc, Token: token})
+		for _, value := range held[i].Val() {
+			tokens, text, _ := strings.Cut(value, "\n")
+			for _, token := range strings.Fields(tokens) {
+				if !slices.Contains(records[i].Val(), token) {
+					continue // it has ended
+				}
+				for name, scope := range heldPairs(text) {
+					if gate := limitOf(name); gate != "" {
+						info(gate).Running[scope] = append(info(gate).Running[scope], RunName{Proc: proc, Token: token})
+					}
 				}
 			}
 		}

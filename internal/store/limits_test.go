@@ -485,7 +485,7 @@ func randomLimits(r *rapid.T, l *limited) {
 			n := min(len(held[p]), rapid.IntRange(1, 4).Draw(r, "ends"))
 			ends := dones(held[p][:n]...)
 			for i := range ends {
-				if ends[i].Kind = rapid.SampledFrom([]store.Kind{store.Done, store.Done, store.Requeued, store.Returned}).Draw(r, "kind"); ends[i].Kind == store.Done {
+				if ends[i].Kind = rapid.SampledFrom([]store.Kind{store.Done, store.Done, store.Failed, store.Requeued, store.Returned}).Draw(r, "kind"); ends[i].Kind == store.Done || ends[i].Kind == store.Failed {
 					ended++
 				}
 			}
@@ -522,15 +522,13 @@ func randomLimits(r *rapid.T, l *limited) {
 
 // limitMutants are defects of limits, which random lives must notice.
 var limitMutants = []storetest.Mutant{
-	{"more run than a limit lets", "limit", `g.running + n <= g.most then`, `g.running + n <= g.most + 1 then`},
-	{"jobs that have ended count", "exchange_finish", `slots.free(prefix, proc, e.token, e.gates)`, ``},
-	{"no job that has ended goes from the count", "limits", `if not here[token] then`, `if false then`},
-	{"jobs that run go from the count", "limits", `if not here[token] then`, `if true then`},
+	{"more run than a limit lets", "limit_together", `g.running + n <= g.most then`, `g.running + n <= g.most + 1 then`},
+	{"a failure does not wake those that wait", "exchange_finish", `slots.free(prefix, proc, e.token, e.gates)`, ``},
+	{"jobs that run go from the count", "limits", `if here[token] then left`, `if not here[token] then left`},
 	{"an end does not wake those that wait", "exchange_first", `going = pcall_('EXISTS', prefix .. 'resqued:gates') == 0`, ``},
 	{"an end beside others does not wake those that wait", "exchange_finish", `for c = 1, limited and nready or 0 do slots.free(prefix, proc, ARGV[plainat + c - 1], released) end`, ``},
-	{"jobs begin before those that wait", "limit", `if g.waits or full`, `if full`},
-	{"too many begin together", "limit", `if g.waits or full(g, #g.jobs / 2) then easy = false end`, `if g.waits or full(g, 1) then easy = false end`},
-	{"jobs of dead processes count", "recover", `slots.free(prefix, proc, token, had)`, ``},
+	{"jobs begin before those that wait", "limit_together", `if g.waits or full`, `if full`},
+	{"too many begin together", "limit_together", `if g.waits or full(g, #g.jobs / 2) then easy = false end`, `if g.waits or full(g, 1) then easy = false end`},
 	{"a job that waits keeps its record", "limit", `call('HDEL', KEYS[1], token)`, ``},
 	{"a line for a full limit is tried again and again", "limits", `known.queued(text, function(queue) pcall_('ZREM', prefix .. 'resqued:ready:' .. queue, name) end)`, ``},
 	{"a line is no longer ready after its next job", "exchange_lines", `line.known.kept('ZADD', prefix .. 'resqued:ready:' .. queue, fmt('%.0f', us - 9e15), name)`, ``},

@@ -154,11 +154,11 @@ var defects = []defect{
 	}, kills, []string{"C12"}},
 
 	{"M", "a limit lets one job too many begin", []edit{
-		{lua + "limit.lua", `g.running + n <= g.most then`, `g.running + n <= g.most + 1 then`},
+		{lua + "limit_together.lua", `g.running + n <= g.most then`, `g.running + n <= g.most + 1 then`},
 	}, calm, []string{"C15"}},
 	{"M", "a limit lets jobs begin twice as often", []edit{
 		{lua + "limit.lua", `g.every * math.max(g.burst, cost)) + g.every * cost`, `g.every * math.max(g.burst, cost)) + g.every * cost / 2`},
-		{lua + "limit.lua", `pay(g, math.max(g.paid or 0, us) + g.every * g.units)`, `pay(g, math.max(g.paid or 0, us) + g.every * g.units / 2)`},
+		{lua + "limit_together.lua", `pay(g, math.max(g.paid or 0, us) + g.every * g.units)`, `pay(g, math.max(g.paid or 0, us) + g.every * g.units / 2)`},
 	}, calm, []string{"C15"}},
 	{"M", "jobs under limits go on when no beat gets through", []edit{
 		{"internal/workerproc/job.go", `j.LockKey != "" || j.Counts ||`, `j.LockKey != "" ||`},

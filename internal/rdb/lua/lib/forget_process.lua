@@ -1,7 +1,7 @@
 -- forget_process removes all data of a process without jobs.
 --
 -- DEFINES  forget_process(prefix, proc): no result
--- NEEDS    base, place, limits
+-- NEEDS    base, records, place, limits
 -- KEYS     removes resqued:proc:<proc>, resqued:held:<proc>, resqued:slots:<proc>, resqued:kills:<proc>, its entry in
 --          resqued:procs and in resqued:place:<place>, and for each of its workers the entry in workers, worker:<id>,
 --          worker:<id>:started, stat:processed:<id>, stat:failed:<id>

@@ -5,7 +5,7 @@
 --
 --   resqued:limit:<gate><scope>  jobs that run under the limit, "<proc>#<token>" → since when (ms)
 --   resqued:rate:<gate><scope>   when all starts until now are paid for (µs); see limit
---   resqued:slots:<proc>         tokens → the gates of their jobs, as in held_pack: name of the line, scope
+--   resqued:slots:<proc>         the gates of jobs, as in held_pack: name of the line, scope; see tokensof
 --   resqued:limits               overrides: a rule or a gate → "<until (ms)> <concurrency> <µs per unit> <burst>",
 --                                each "-" if not overridden
 --   resqued:room                 names of lines → how many of their jobs may go; after an @, when the last were given (µs)
@@ -17,8 +17,8 @@
 -- otherwise they stay until the process next asks for limits, so that ends are cheap. All else here may be lost: before a
 -- job waits, the script looks for the records of the jobs that run, and polls probe lines.
 --
--- DEFINES  slots.named(name): yes or no; slots.free(prefix, proc, token, released): no result; it appends the gates to released, as if they
---          were locks; slots.dead(prefix, key, all): how many were removed whose record is gone, of
+-- DEFINES  slots.named(name): yes or no; slots.tokensof(value), slots.find(prefix, proc, token): see there;
+--          slots.free(prefix, proc, token, released): no result; it appends the gates to released, as if they were locks; slots.dead(prefix, key, all): how many were removed whose record is gone, of
 --          the oldest or of all; slots.collect(prefix, proc): no result; it removes the entries of a process's jobs without a record;
 --          slots.wake(prefix, known, name, room, us), slots.sleep(prefix, known, name, awaited), slots.due(prefix,
 --          known, ms, us): no result; known has the functions of line_locks; slots.going(prefix, proc, name, us): a
@@ -26,7 +26,8 @@
 --          is in the way of the line
 -- NEEDS    base, records
 -- KEYS     reads and writes those above but overrides and rates; reads in-flight records
--- COST     free: 1 command, or 2 and 1 per gate; dead: 9, or with all 1 per job, and 1 to 3 per removed job; collect: 1, or 3 and 1 per gate; wake: 2, and 1 per queue;
+-- COST     find: 1 command, or 2; free: those of find, 1, and 1 per gate; dead: 9, or with all 1 per job, and 1 per
+--          removed job; collect: 2, and per field 1 and 1 per gate; wake: 2, and 1 per queue;
 --          due: 1, and those of wake for each of 64; probe: 1 to 10
 
 local slots = {unlikely = 20000} -- ms after which a job that runs may have lost its record unnoticed
@@ -34,11 +35,36 @@ local slots = {unlikely = 20000} -- ms after which a job that runs may have lost
 -- named reports whether the name of a line is that of a limit's.
 function slots.named(name) return find(name, '^[\1\2]') end
 
+-- A field of slots is named after the first of some tokens that began together. Its value is these tokens, each after a
+-- space, a newline, and their gates. tokensof returns both.
+function slots.tokensof(value)
+  local tokens, text = match(value, '^( [^\n]*)\n(.*)$')
+  return tokens or '', text or ''
+end
+
+-- find returns the field that has a token, its tokens without that one, and its gates; or nil.
+function slots.find(prefix, proc, token)
+  local key, field, tokens, text = prefix .. 'resqued:slots:' .. proc, nil, nil, nil
+  local function look(name, value)
+    local all, gates = slots.tokensof(value)
+    local from, to = find(all .. ' ', ' ' .. token .. ' ', 1, true)
+    if from then field, tokens, text = name, sub(all, 1, from - 1) .. sub(all, to), gates end
+  end
+  local value = pcall_('HGET', key, token)
+  if type(value) == 'string' then look(token, value) end
+  local rest = not field and pcall_('HGETALL', key) or {}
+  for i = 1, rest.err and 0 or #rest, 2 do look(rest[i], rest[i + 1]) end
+  return field, tokens, text
+end
+
+local function keep(key, field, tokens, text)
+  if tokens == '' then call('HDEL', key, field) else call('HSET', key, field, tokens .. '\n' .. text) end
+end
+
 function slots.free(prefix, proc, token, released)
-  local key = prefix .. 'resqued:slots:' .. proc
-  local text = pcall_('HGET', key, token)
-  if type(text) ~= 'string' then return end
-  call('HDEL', key, token)
+  local field, tokens, text = slots.find(prefix, proc, token)
+  if not field then return end
+  keep(prefix .. 'resqued:slots:' .. proc, field, tokens, text)
   local at = #released
   held_each(text, function(name, scope)
     pcall_('ZREM', prefix .. 'resqued:limit:' .. sub(name, 2) .. scope, proc .. '#' .. token)
@@ -50,28 +76,28 @@ function slots.free(prefix, proc, token, released)
 end
 
 function slots.collect(prefix, proc)
-  local key = prefix .. 'resqued:slots:' .. proc
-  local all, here, gone, gates, known = pcall_('HGETALL', key), {}, {}, {}, {}
+  local key, here, gates = prefix .. 'resqued:slots:' .. proc, {}, {}
+  local all = pcall_('HGETALL', key)
   if all.err or #all == 0 then return end
   for _, token in ipairs(call('HKEYS', prefix .. 'resqued:inflight:' .. proc)) do here[token] = true end
   for i = 1, #all, 2 do
-    local token, text = all[i], all[i + 1]
-    if not here[token] then
-      gone[#gone + 1] = token
-      if not known[text] then
-        known[text] = {}
-        held_each(text, function(name, scope) table.insert(known[text], sub(name, 2) .. scope) end)
-      end
-      for _, gate in ipairs(known[text]) do
-        gates[gate] = gates[gate] or {}
-        table.insert(gates[gate], proc .. '#' .. token)
-      end
+    local tokens, text = slots.tokensof(all[i + 1])
+    local left, gone = '', {}
+    for token in string.gmatch(tokens, '%S+') do
+      if here[token] then left = left .. ' ' .. token else gone[#gone + 1] = proc .. '#' .. token end
     end
-    if #gone == 1000 or i == #all - 1 and #gone > 0 then -- unpack has a limit
-      call('HDEL', key, unpack(gone))
-      for gate, members in pairs(gates) do pcall_('ZREM', prefix .. 'resqued:limit:' .. gate, unpack(members)) end
-      gone, gates = {}, {}
+    if #gone > 0 then
+      keep(key, all[i], left, text)
+      gates[text] = gates[text] or {}
+      table.insert(gates[text], gone)
+    elseif tokens == '' then
+      call('HDEL', key, all[i])
     end
+  end
+  for text, groups in pairs(gates) do
+    held_each(text, function(name, scope)
+      for _, gone in ipairs(groups) do pcall_('ZREM', prefix .. 'resqued:limit:' .. sub(name, 2) .. scope, unpack(gone)) end
+    end)
   end
 end
 
