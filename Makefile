@@ -65,7 +65,7 @@ nightly: every-test race explore chaos-defects every-chaos alerts deb docs ## wh
 
 every-test:
 	sh scripts/provide
-	RESQUED_TEST_LEVEL=nightly $(TESTS) --packages '$(SCRIPTS) ./test/system' -- -count=1 -parallel 8 -timeout 60m
+	RESQUED_TEST_LEVEL=nightly $(TESTS) --packages '$(SCRIPTS) ./test/system ./test/sim' -- -count=1 -parallel 8 -timeout 60m
 	@sh scripts/valkey $(GO) test -short -timeout 25m ./internal/store
 
 every-chaos:

@@ -384,7 +384,7 @@ func (s *Store) Limits(ctx context.Context) ([]LimitInfo, []Override, error) {
 	for i, proc := range procs {
 		for _, value := range held[i].Val() {
 			tokens, text, _ := strings.Cut(value, "\n")
-			for _, token := range strings.Fields(tokens) {
+			for token := range strings.FieldsSeq(tokens) {
 				if !slices.Contains(records[i].Val(), token) {
 					continue // it has ended
 				}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"os"
 	"testing"
 	"testing/synctest"
 
@@ -58,10 +59,10 @@ func altered(m storetest.Mutant) func(c *rdb.Client) error {
 // patience is how many seeds may be needed to find a defect.
 const patience = 60
 
-// TestDefects finds seeded defects of the scripts: all of them nightly, otherwise the first.
+// TestDefects finds seeded defects of the scripts: all of them nightly, otherwise and with the race detector the first.
 func TestDefects(t *testing.T) {
 	tried := defects
-	if !testlevel.Nightly() {
+	if !testlevel.Nightly() || os.Getenv("RESQUED_TEST_RACE") != "" { // the detector sees as much with one
 		tried = defects[:1]
 	}
 	for _, defect := range tried {

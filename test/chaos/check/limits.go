@@ -24,7 +24,7 @@ func Limits(h *History, limits map[string]Limit) Result {
 	r := Result{Name: "C15 limits"}
 	runs := map[string][]*Run{}
 	for _, run := range h.Runs {
-		for _, name := range run.Entry.Limits {
+		for _, name := range run.Limits {
 			r.Looked++
 			runs[name] = append(runs[name], run)
 		}

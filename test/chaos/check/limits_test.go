@@ -14,7 +14,7 @@ func (b *book) limited(id, proc string, at, end time.Duration) {
 	b.push(id)
 	b.run(id, proc, "", at, end, ledger.End)
 	r := b.h.byID[id][0]
-	r.Entry.Limits = []string{"l:a"}
+	r.Limits = []string{"l:a"}
 	r.Reserved = (at - 10*ms + b.h.Epoch).Milliseconds()
 }
 
