@@ -167,6 +167,28 @@ func TestLimits(t *testing.T) {
 			_, _ = l.take("p2", 0, dones(jobs...))
 			require.Len(t, l.all("p1", plain("q")...), 3, "their line was told")
 		})
+		t.Run("jobs that ended before a line began leave room", func(t *testing.T) {
+			l := by(t, store.Gate{Rule: "twelve", Concurrency: 12, Every: 10 * time.Millisecond, Burst: 20, Cost: 1})
+			l.register("p2")
+			l.push("q", series("A", 0, 40)...)
+			held, _ := l.take("p1", 8, nil, plain("q")...)
+			require.Len(t, held, 8)
+			jobs, _ := l.take("p2", 3, nil, plain("q")...)
+			_, _ = l.take("p2", 0, dones(jobs...))
+			l.gates = func(string, string) []store.Gate {
+				return []store.Gate{{Rule: "twelve", Concurrency: 12, Every: time.Hour, Burst: 1, Cost: 1}}
+			}
+			for range 9 {
+				jobs, _ = l.take("p1", 1, nil, plain("q")...)
+				require.Empty(t, jobs, "because of the rate, it waits")
+			}
+			l.gates = func(string, string) []store.Gate { return []store.Gate{{Rule: "twelve", Concurrency: 12, Cost: 1}} }
+			_, err := l.ResetLimit(t.Context(), "twelve:")
+			require.NoError(t, err)
+			_, err = l.Poll(t.Context(), store.PollRequest{All: true, Share: time.Second})
+			require.NoError(t, err)
+			require.Len(t, l.all("p1", plain("q")...), 4)
+		})
 		t.Run("a dead process's jobs no longer count, and are next", func(t *testing.T) {
 			l := by(t, two)
 			l.register("p2")

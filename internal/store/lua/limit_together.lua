@@ -97,7 +97,13 @@ local function full(g, n)
     if not collected then slots.collect(prefix, proc) end
     collected, g.counted = true, true
     g.running = tonumber(pcall_('ZCARD', g.key)) or 0
-    if g.running + n > g.most then g.running = g.running - slots.dead(prefix, g.key, not g.waits) end
+    if g.running + n > g.most then
+      -- Since a line began, ends take their entries with them; those from before are looked for once.
+      local room, field = prefix .. 'resqued:room', '#' .. g.name
+      local seen = g.waits and pcall_('HGET', room, field) == '1'
+      g.running = g.running - slots.dead(prefix, g.key, not seen)
+      if g.waits and not seen then pcall_('HSET', room, field, '1') end
+    end
   end
   return g.running + n > g.most
 end

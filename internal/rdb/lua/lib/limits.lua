@@ -8,7 +8,8 @@
 --   resqued:slots:<proc>         the gates of jobs, as in held_pack: name of the line, scope; see tokensof
 --   resqued:limits               overrides: a rule or a gate → "<until (ms)> <concurrency> <µs per unit> <burst>",
 --                                each "-" if not overridden
---   resqued:room                 names of lines → how many of their jobs may go; after an @, when the last were given (µs)
+--   resqued:room                 names of lines → how many of their jobs may go; after an @, when the last were given
+--                                (µs); after a #, that all entries without records were looked for since the line began
 --   resqued:limit:full:<proc>:<gate>  the process has just found this limit full, which has scopes
 --   resqued:limit:hold:<name>    a suspect is the next of a line, and a process comes that runs only it
 --   resqued:limit:due            names of lines → when their next job may go (ms)

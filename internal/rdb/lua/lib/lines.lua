@@ -136,7 +136,7 @@ local function lines(prefix)
       pcall_('HDEL', awaited, name)
       if find(name, '^[\1\2]') then
         pcall_('SREM', gates, name)
-        pcall_('HDEL', prefix .. 'resqued:room', name, '@' .. name)
+        pcall_('HDEL', prefix .. 'resqued:room', name, '@' .. name, '#' .. name)
       end
     else
       pcall_('HSET', awaited, name, rest)
