@@ -16,7 +16,7 @@ var (
 	held    = scenario{"a program is held at its exec", []string{"-settle", "12s", "-quiet", "1s", "-duration", "10s", "-faults", "exec-blocked"}}
 	mixed   = scenario{"leases are of 3, 5 and 7 s", []string{"-settle", "12s", "-quiet", "10s", "-duration", "1s", "-mixed", "-faults", "client-kill"}}
 	boxed   = scenario{"a container is started again", []string{"-settle", "12s", "-quiet", "1s", "-duration", "30s", "-faults", "container-restart"}}
-	aborted = scenario{"USR1, and a worker process is killed", []string{"-settle", "12s", "-quiet", "1s", "-duration", "15s", "-faults", "usr1-crash"}}
+	aborted = scenario{"USR1, and a worker process is killed", []string{"-profile", "long", "-settle", "12s", "-quiet", "1s", "-duration", "1m", "-faults", "usr1-crash"}}
 	quietly = scenario{"two daemons do not see each other", []string{"-settle", "12s", "-quiet", "12s", "-duration", "1s", "-faults", "client-kill"}}
 )
 
