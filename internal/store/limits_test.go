@@ -549,7 +549,6 @@ var limitMutants = []storetest.Mutant{
 	{"jobs that run go from the count", "limits", `if here[token] then left`, `if not here[token] then left`},
 	{"an end does not wake those that wait", "exchange_first", `going = pcall_('EXISTS', prefix .. 'resqued:gates') == 0`, ``},
 	{"an end beside others does not wake those that wait", "exchange_finish", `for c = 1, limited and nready or 0 do slots.free(prefix, proc, ARGV[plainat + c - 1], released) end`, ``},
-	{"jobs begin before those that wait", "limit_together", `if g.waits or full`, `if full`},
 	{"too many begin together", "limit_together", `if g.waits or full(g, #g.jobs / 2) then easy = false end`, `if g.waits or full(g, 1) then easy = false end`},
 	{"a job that waits keeps its record", "limit", `call('HDEL', KEYS[1], token)`, ``},
 	{"a line for a full limit is tried again and again", "limits", `known.queued(text, function(queue) pcall_('ZREM', prefix .. 'resqued:ready:' .. queue, name) end)`, ``},

@@ -318,10 +318,29 @@ func (w *world) left(ctx context.Context) (left []string, err error) {
 		for _, begin := range []string{
 			"queue:", "locket:", "delayed", "timestamps:", "pause:", "resqued:inflight:", "resqued:line", "resqued:ready:", "resqued:awaited", "resqued:asks:",
 			"resqued:blocked:", "resqued:open:", "resqued:suspects", "resqued:deaths", "resqued:died", "resqued:parked", "resqued:parking", "resqued:delayed", "resqued:request:",
-			"resqued:slots:", "resqued:limit:", "resqued:room", "resqued:gates",
+			"resqued:room", "resqued:gates",
 		} {
 			if strings.HasPrefix(name, begin) {
 				left = append(left, name)
+			}
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	// A process keeps places of its last jobs under limits until it needs others, or ends.
+	procs, err := w.user.Redis().Read.ZRange(ctx, namespace+":resqued:procs", 0, -1).Result()
+	for _, key := range keys {
+		name := strings.TrimPrefix(key, namespace+":")
+		var of []string
+		if proc, ok := strings.CutPrefix(name, "resqued:slots:"); ok {
+			of = []string{proc}
+		} else if strings.HasPrefix(name, "resqued:limit:class:") {
+			of = w.user.Redis().Read.ZRange(ctx, key, 0, -1).Val()
+		}
+		for _, proc := range of {
+			if proc, _, _ = strings.Cut(proc, "#"); !slices.Contains(procs, proc) {
+				left = append(left, name+" of "+proc)
 			}
 		}
 	}

@@ -1,7 +1,9 @@
 package system_test
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -119,7 +121,9 @@ func TestLimitsExamples(t *testing.T) {
 	var runs []run
 	for _, host := range []string{"one", "two"} {
 		text, err := os.ReadFile(filepath.Join(dir, host))
-		require.NoError(t, err)
+		if !errors.Is(err, fs.ErrNotExist) { // the other may have been faster
+			require.NoError(t, err)
+		}
 		at := map[string]int64{}
 		for line := range strings.Lines(string(text)) {
 			cut := strings.LastIndex(line, " ")
