@@ -569,3 +569,34 @@ func TestLimitsFindDefects(t *testing.T) {
 	}}
 	defects.Find(t)
 }
+
+// TestLimitsAndASteppedClock moves the clock of Redis. A rate then lets at most one burst more begin, and nothing waits
+// for the old time.
+func TestLimitsAndASteppedClock(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{Clock: true})
+	gate := store.Gate{Rule: "rate", Every: 100 * time.Millisecond, Burst: 2, Cost: 1}
+	l := &limited{fixture: setup(t, server), gates: func(string, string) []store.Gate { return []store.Gate{gate} }}
+	queue, beat := store.Queue{Name: "q"}, store.BeatRequest{Proc: "p1"}
+	l.push("q", series("A", 0, 8)...)
+	jobs := l.all("p1", queue)
+	require.NotEmpty(t, jobs)
+	for _, step := range []time.Duration{-time.Hour, 2 * time.Hour, -30 * time.Minute} {
+		server.StepClock(t, step)
+		_, err := l.Beat(t.Context(), beat)
+		require.NoError(t, err)
+		l.register("p1") // with a lease by the new time
+		at := time.Now()
+		var more []store.Reserved
+		require.Eventually(t, func() bool {
+			_, err := l.Poll(t.Context(), store.PollRequest{All: true, Share: time.Second})
+			require.NoError(t, err)
+			got, _ := l.take("p1", 1, nil, queue)
+			more = append(more, got...)
+			return len(more) > 0
+		}, time.Minute, 5*time.Millisecond)
+		require.LessOrEqual(t, len(more), 2+int(time.Since(at)/gate.Every)+5)
+		jobs = append(jobs, more...)
+	}
+	_, _ = l.take("p1", 0, dones(jobs...))
+}

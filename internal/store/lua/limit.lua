@@ -11,8 +11,7 @@ end
 -- paid returns when all starts are paid for after one more of that cost.
 local function paid(g, cost, passed)
   local from = math.max(g.paid or 0, us - (passed and g.paid and late or 0))
-  -- If the server's clock was set back, the bucket is empty at worst.
-  return math.min(from, us + g.every * math.max(g.burst, cost)) + g.every * cost
+  return from + g.every * cost
 end
 
 -- over returns r if the rate is in the way of a job, c the concurrency, else nil; and when it may no longer be (ms), or

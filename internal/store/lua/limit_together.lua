@@ -59,6 +59,12 @@ local function override(i, rule, gate)
   end
 end
 
+-- pay notes when all starts are paid for.
+local function pay(g, till)
+  g.paid = till
+  call('SET', g.rate, fmt('%.0f', till), 'PX', fmt('%.0f', math.max(1, math.ceil((till - us + late) / 1000))))
+end
+
 for i = 1, ngates do
   local at = 5 + 7 * (i - 1)
   local rule, gate, scope = ARGV[at], ARGV[at + 1], ARGV[at + 2]
@@ -85,6 +91,9 @@ for i = 1, ngates do
   if g.every then
     local value = pcall_('GET', g.rate)
     g.paid = tonumber(type(value) == 'string' and value or nil)
+    -- No job pays for a later time, unless the server's clock was set back since: then the bucket is empty.
+    local last = us + g.every * math.max(g.burst, tonumber(ARGV[at + 5]))
+    if g.paid and g.paid > last then pay(g, last) end
   end
 end
 
@@ -106,12 +115,6 @@ local function full(g, n)
     end
   end
   return g.running + n > g.most
-end
-
--- pay notes when all starts are paid for.
-local function pay(g, till)
-  g.paid = till
-  call('SET', g.rate, fmt('%.0f', till), 'PX', fmt('%.0f', math.max(1, math.ceil((till - us + late) / 1000))))
 end
 
 -- The limits of jobs are mostly the same.

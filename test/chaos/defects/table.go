@@ -157,7 +157,7 @@ var defects = []defect{
 		{lua + "limit_together.lua", `g.running + n <= g.most then`, `g.running + n <= g.most + 1 then`},
 	}, calm, []string{"C15"}},
 	{"M", "a limit lets jobs begin twice as often", []edit{
-		{lua + "limit.lua", `g.every * math.max(g.burst, cost)) + g.every * cost`, `g.every * math.max(g.burst, cost)) + g.every * cost / 2`},
+		{lua + "limit.lua", `return from + g.every * cost`, `return from + g.every * cost / 2`},
 		{lua + "limit_together.lua", `pay(g, math.max(g.paid or 0, us) + g.every * g.units)`, `pay(g, math.max(g.paid or 0, us) + g.every * g.units / 2)`},
 	}, calm, []string{"C15"}},
 	{"M", "jobs under limits go on when no beat gets through", []edit{

@@ -6,9 +6,9 @@
 --          paced(prefix, lease, every): how the fleet beats, see there
 -- NEEDS    base
 -- KEYS     reads and writes resqued:meta; after a silence writes resqued:relock from
---          resqued:procs; where the clock was set back moves members of resqued:delayed
+--          resqued:procs; where the clock was set back moves members of resqued:delayed and resqued:limit:due
 -- COST     beaten: 2 commands; unjudged, setback: 1; after a silence 5 more, O(processes), or where the
---          clock was set back 1 for each of up to 10,000 delayed jobs
+--          clock was set back 1, and 1 for each of up to 10,000 delayed jobs
 
 -- paced reads how the fleet beats. Daemons may differ in lease and interval: paces in resqued:meta has
 -- one entry "<lease>:<interval>:<last beat>" (ms) for each combination. It returns the last beat of
@@ -54,6 +54,8 @@ local function beaten(prefix, ms, lease, every, looks)
           call('ZADD', own, 'XX', fmt('%.0f', tonumber(some[i + 1]) - (last - ms)), some[i])
         end
       end
+      -- Jobs that wait for a rate are tried now; limit then computes their time anew.
+      pcall_('ZUNIONSTORE', prefix .. 'resqued:limit:due', 1, prefix .. 'resqued:limit:due', 'WEIGHTS', '0')
     end
   end
   -- Drop entries older than a day, and cut times in the future, which come from before a clock was set back.
