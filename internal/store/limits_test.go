@@ -168,7 +168,7 @@ func TestLimits(t *testing.T) {
 			require.Len(t, l.all("p1", plain("q")...), 3, "their line was told")
 		})
 		t.Run("jobs that ended before a line began leave room", func(t *testing.T) {
-			l := by(t, store.Gate{Rule: "twelve", Concurrency: 12, Every: 10 * time.Millisecond, Burst: 20, Cost: 1})
+			l := by(t, store.Gate{Rule: "twelve", Concurrency: 12, Every: time.Hour, Burst: 20, Cost: 1})
 			l.register("p2")
 			l.push("q", series("A", 0, 40)...)
 			held, _ := l.take("p1", 8, nil, plain("q")...)
