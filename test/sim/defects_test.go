@@ -45,7 +45,6 @@ var defects = []storetest.Mutant{
 	{"a line is forgotten while a job waits in it", "exchange_lines", `gone > 0 and not waiting[2]`, `gone > 0`},
 	{"delayed jobs of a list are copied", "move_due", `if #l.items > 0 then call('LTRIM', l.list, #l.items, -1) end`, ``},
 	{"more run than a limit lets", "limit_together", `g.running + n <= g.most then`, `g.running + n <= g.most + 1 then`},
-	{"jobs of dead processes count", "recover", `slots.free(prefix, proc, token, had)`, ``},
 	{"a job that was taken stays a member", "unique", `call('SREM', key .. ':uniqueue', payload)`, ``},
 	{"a job that has failed with its process leaves its count of deaths", "recover", `dead.forget(prefix, r.queue, r.payload)`, ``},
 	{"jobs in lines are not counted", "lines", `if n ~= 0 then kept('HINCRBY', counts, queue, fmt('%d', n)) end`, ``},
