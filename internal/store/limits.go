@@ -15,7 +15,7 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// This file has limits; see lua/lib/limits.lua for their keys and lua/limit.lua for what they do.
+// This file has limits; see lua/lib/limits.lua for their keys and lua/limit_together.lua for what they do.
 
 const (
 	keySlots    = "resqued:slots:"
@@ -145,7 +145,7 @@ func (s *Store) limit(ctx context.Context, proc string, jobs []Gated, again bool
 	return out, time.Duration(list.Number(0)) * time.Millisecond, nil
 }
 
-// gateFields is how many arguments a limit takes; see lua/limit.lua.
+// gateFields is how many arguments a limit takes; see lua/limit_together.lua.
 const gateFields = 7
 
 // gateArgs returns the arguments for the limits of jobs, each once, and for each job which are its.

@@ -19,8 +19,9 @@
 -- job waits, the script looks for the records of the jobs that run, and polls probe lines.
 --
 -- DEFINES  slots.named(name): yes or no; slots.tokensof(value), slots.find(prefix, proc, token): see there;
---          slots.free(prefix, proc, token, released): no result; it appends the gates to released, as if they were locks; slots.dead(prefix, key, all): how many were removed whose record is gone, of
---          the oldest or of all; slots.collect(prefix, proc): no result; it removes the entries of a process's jobs without a record;
+--          slots.free(prefix, proc, token, released): no result; it appends the gates to released, as if they were
+--          locks; slots.collect(prefix, proc): no result; it removes the entries of a process's jobs without a record;
+--          slots.dead(prefix, key, all): how many of the oldest, or of all, were removed, as their record is gone;
 --          slots.wake(prefix, known, name, room, us), slots.sleep(prefix, known, name, awaited), slots.due(prefix,
 --          known, ms, us): no result; known has the functions of line_locks; slots.going(prefix, proc, name, us): a
 --          number; slots.gone(prefix, known, name, left, us): no result; slots.probe(prefix, name, ms): whether no job
