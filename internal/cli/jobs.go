@@ -174,10 +174,14 @@ func (out *output) runText(v *view.Job) string {
 		d.line("deaths", strconv.Itoa(v.Deaths))
 	}
 	d.line("on death", v.OnDeath)
-	payload := v.Payload
-	if len(payload) > payloadShown {
-		payload = payload[:payloadShown] + "… (" + view.Size(int64(len(payload))) + " in all)"
-	}
-	d.line("payload", payload)
+	d.line("payload", shownPayload(v.Payload))
 	return d.String()
+}
+
+// shownPayload returns the beginning of a payload for people.
+func shownPayload(payload string) string {
+	if len(payload) <= payloadShown {
+		return payload
+	}
+	return payload[:payloadShown] + "… (" + view.Size(int64(len(payload))) + " in all)"
 }

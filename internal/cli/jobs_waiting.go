@@ -168,7 +168,7 @@ func showWaiting(ctx context.Context, s *session, names []string, unknown error)
 			d.line("enqueued", v.EnqueuedAt.Format(time.RFC3339)+" ("+view.Since(*v.EnqueuedAt, now)+" ago)")
 		}
 		d.line("invalid", v.Invalid)
-		d.line("payload", v.Payload)
+		d.line("payload", shownPayload(v.Payload))
 		return d.String()
 	})
 }
